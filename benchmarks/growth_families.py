@@ -28,10 +28,9 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
-from shoal.networks.bags import BagLift
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.interchange import parse_bif
-from shoal.networks.lift import NetworkLift, hamming_metrics
+from shoal.networks.lift import BagLift, NetworkLift, hamming_metrics
 from shoal.noise.primitives import SeededRng
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph

@@ -182,7 +182,7 @@ def test_ctrl_c_in_the_middle_of_other_work_says_so(
     before = sorted(folder.iterdir())
     interrupted("shoal.networks.elimination.in_time")
     interrupted("shoal.networks.audit.independent")
-    interrupted("shoal.networks.crowds.CrowdLift.loss")
+    interrupted("shoal.networks.lift_row.CrowdLift.loss")
     done = run(command, "own.toml")
     assert done.exit_code == 130, done.output
     assert "stopped with Ctrl-C" in done.stderr

@@ -13,7 +13,7 @@ from shoal.additive.cone import raised
 from shoal.additive.queries import count
 from shoal.core.task import EachEntry, Task
 from shoal.networks.contagion import Contagion
-from shoal.networks.crowds import CrowdLift
+from shoal.networks.lift_row import CrowdLift
 from shoal.networks.table import JointTable
 from tests.oracle.test_attack_extremes import crowd
 

@@ -11,12 +11,11 @@ import pytest
 from scipy.optimize import linprog
 
 from shoal.core.errors import Refused
-from shoal.networks.bags import BagLift, tree_bags
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.crowds import CrowdLift
 from shoal.networks.graph import moral
-from shoal.networks.lift import NetworkLift, TableLift, hamming_metrics, tree_blocks
+from shoal.networks.lift import BagLift, NetworkLift, hamming_metrics, tree_bags, tree_blocks
+from shoal.networks.lift_row import CrowdLift, TableLift
 from shoal.networks.quilts import network_quilts, quilt_loss
 from tests.networks import literature
 

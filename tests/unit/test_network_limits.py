@@ -19,7 +19,6 @@ from shoal.core.task import EachEntry, Task
 from shoal.ledger.rules import compose
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.crowds import CrowdLift
 from shoal.networks.influence import (
     contractions,
     joint_law,
@@ -28,6 +27,7 @@ from shoal.networks.influence import (
 )
 from shoal.networks.laws import independent
 from shoal.networks.lift import NetworkLift, hamming_metrics
+from shoal.networks.lift_row import CrowdLift
 from shoal.networks.quilts import network_quilts
 from shoal.networks.table import JointTable
 from tests.networks import random_network

@@ -10,18 +10,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from shoal.core.errors import Refused
 from shoal.core.numbers import Number, positive
 
 Listener = Callable[[int, int], None]  # what is done, and how much there is
 Reader = Callable[[str], None]  # what is being done, in words
+Result = TypeVar("Result")
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _READER: ContextVar[Reader | None] = ContextVar("reader", default=None)
 
 
 class OutOfTime(Refused):
     """A piece of work that was not over in time, and has nothing certified to show."""
+
+
+def unless_refused(work: Callable[[], Result], otherwise: Result) -> Result:
+    """What `work` gives, or `otherwise` where it is refused for anything but its time."""
+    try:
+        return work()
+    except OutOfTime:
+        raise
+    except Refused:
+        return otherwise
 
 
 class Deadline:

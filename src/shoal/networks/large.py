@@ -19,24 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.mixture import NO_NOISE, TooLarge, evaluation_slack, smallest_scale, smoothed
-from shoal.additive.queries import LinearQuery
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Ints
 from shoal.core.progress import OutOfTime, doing, in_time, time_over
 from shoal.core.task import ScaleFound
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.elimination import Elimination, elimination
-from shoal.networks.graph import ancestors, children_of
-from shoal.networks.laws import contributions
-from shoal.networks.marginals import (
-    SummingOrder,
-    better_order,
-    good_order,
+from shoal.networks.elimination import (
+    Elimination,
+    elimination,
     marginals,
     possible_values,
     roundings,
 )
-from shoal.networks.queries import VariableSum
+from shoal.networks.graph import SummingOrder, ancestors, better_order, children_of, greedy_order
+from shoal.networks.laws import NamedSum, contributions
 
 MAX_WORK = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
 MAX_CELLS = 3e7  # of all tables of one run: some hundred megabytes
@@ -108,7 +104,7 @@ class SumLaws(NamedTuple):
 class LargeSums:
     """The laws of a sum over a network, for every value of every variable as a secret."""
 
-    def __init__(self, net: BayesNet, query: LinearQuery | VariableSum) -> None:
+    def __init__(self, net: BayesNet, query: NamedSum) -> None:
         self._net, self._query = net, query
 
     @property
@@ -166,7 +162,7 @@ class LargeSums:
 
 
 @lru_cache(maxsize=8)
-def sum_laws(net: BayesNet, query: LinearQuery | VariableSum) -> tuple[FollowedSum, ...]:
+def sum_laws(net: BayesNet, query: NamedSum) -> tuple[FollowedSum, ...]:
     """The laws of the sum given each value of each variable, a component after the other.
 
     Refused where even with variables left out tables would be too large.
@@ -235,7 +231,7 @@ class _LeavingOut:
     def order(self, gone: frozenset[int]) -> SummingOrder:
         if gone not in self._orders:
             kept = [v for v in self._part if v not in gone]
-            self._orders[gone] = good_order(self._net.above, self._net.sizes, kept)
+            self._orders[gone] = greedy_order(self._net.above, self._net.sizes, kept)
         return self._orders[gone]
 
     def best_order(self, gone: frozenset[int]) -> SummingOrder:

@@ -1,8 +1,10 @@
-"""Blocks of variables whose quotient of the moral graph is a forest: where messages may run.
+"""The lift on Bayesian networks: messages along a forest of blocks of variables, or of bags.
 
 Messages along the edges of a network's skeleton are unsound through a collider. A partition into
 blocks such that blocks, tied when some of their variables are tied in the moral graph, form a
 forest has no such trouble: given a block, everything on one side is independent of the rest.
+A network of small treewidth need not fall into small blocks: there bags of a tree decomposition
+overlap, and messages are about what two of them share.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ import numpy.typing as npt
 from shoal.additive.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
 from shoal.additive.eta_search import climb
 from shoal.chains.walk import UNIT
-from shoal.core.codec import Floats
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
 from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.graph import Neighbours, connected_parts, distances, moral
+from shoal.networks.graph import Neighbours, connected_parts, distances, greedy_order, moral
 from shoal.networks.influence import joint_law, rows_given
-from shoal.networks.table import JointTable
 
 Block = tuple[int, ...]
+Messages = dict[tuple[int, int], Floats]
 MOST_ROOTS = 128  # of a component, evenly spread, are tried
 
 
@@ -47,6 +49,11 @@ class Forest(NamedTuple):
         above = self.parent[block]
         below = [b for b, p in enumerate(self.parent) if p == block]
         return below if above is None else [above, *below]
+
+    def ways(self) -> list[tuple[int, int]]:
+        """Blocks next to each other, (from, to): from the leaves inwards, and back."""
+        pairs = [(c, p) for c, p in enumerate(self.parent) if p is not None]
+        return [*reversed(pairs), *((p, c) for c, p in pairs)]
 
     def home(self) -> dict[int, int]:
         """The block of every variable."""
@@ -96,7 +103,7 @@ def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
     return max(states), sum(states)
 
 
-# The lift on Bayesian networks: messages along trees of blocks.
+# Messages along trees of blocks.
 #
 # With blocks B, C, … whose quotient of the moral graph is a forest, block states
 # being tuples of values, and E(b, b') the sum of the entry metric over the variables of a block:
@@ -156,26 +163,9 @@ class NetworkLift:
         return tuple(found)
 
     @cached_property
-    def entry(self) -> tuple[Floats, ...]:
-        """E of every block, per unit of eta."""
-        return tuple(
-            np.sum(
-                [
-                    self.metrics[v][np.ix_(states.values[:, place], states.values[:, place])]
-                    for place, v in enumerate(states.variables)
-                ],
-                axis=0,
-            )
-            for states in self.states
-        )
-
-    @cached_property
     def towards(self) -> dict[tuple[int, int], PairLaws]:
         """For blocks C, B next to each other: the rows P(X_C | X_B = b), ready for Λ."""
-        pairs = [(c, p) for c, p in enumerate(self.forest.parent) if p is not None]
-        return {
-            (c, b): self._given(c, b) for one, two in pairs for c, b in ((one, two), (two, one))
-        }
+        return {(c, b): self._given(c, b) for c, b in self.forest.ways()}
 
     @cached_property
     def behind(self) -> dict[tuple[int, int], int]:
@@ -215,14 +205,7 @@ class NetworkLift:
             together = eta * part_of[i] * UP
             told = steady_leak(laws, growth[home[i]], rule)
             told = np.minimum(told, together) * UP
-            possible = self.possible[i]
-            told = np.where(possible[:, None] & possible[None, :], told, 0.0)
-            np.fill_diagonal(told, 0.0)
-            x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
-            if told[x, other] > worst.loss:
-                at_node = float(eta * self.metrics[i][x, other])
-                value, rule_used = float(told[x, other]), worst.rule
-                worst = LiftedModel.at(eta, value, i, at_node, rule_used, (x, other))
+            worst = worse(worst, i, told, self.possible[i], self.metrics[i])
         return worst
 
     def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftedModel | None:
@@ -256,13 +239,10 @@ class NetworkLift:
             for metric, laws in zip(self.metrics, self.own, strict=True)
         )
 
-    def _messages(self, eta: float, rule: Rule | None) -> dict[tuple[int, int], Floats]:
+    def _messages(self, eta: float, rule: Rule | None) -> Messages:
         """message(C → B) for all neighbours, from the leaves inwards and back."""
-        parent = self.forest.parent
-        messages: dict[tuple[int, int], Floats] = {}
-        inwards = [(c, p) for c, p in reversed(list(enumerate(parent))) if p is not None]
-        outwards = [(p, c) for c, p in enumerate(parent) if p is not None]
-        for number, (source, target) in enumerate(ways := (*inwards, *outwards)):
+        messages: Messages = {}
+        for number, (source, target) in enumerate(ways := self.forest.ways()):
             doing("the lift, block by block", number, len(ways))
             growth = self._growth(source, target, eta, messages)
             laws = self.towards[source, target]
@@ -278,14 +258,38 @@ class NetworkLift:
         block: int,
         without: int | None,
         eta: float,
-        messages: dict[tuple[int, int], Floats],
+        messages: Messages,
     ) -> Floats:
-        """G of a block, the messages of one neighbour left out."""
-        total = eta * self.entry[block]
+        """G of a block, the messages of one neighbour and what is shared with it left out."""
+        total = eta * self._moved(block, self._shared(block, without))
         for near in self.forest.neighbours(block):
             if near != without:
-                total = total + messages[near, block]
+                total = total + self._told_by(near, block, messages)
         return np.asarray(total * UP)
+
+    def _moved(self, block: int, gone: Block) -> Floats:
+        """E over the variables of a block but for some of them, per unit of eta."""
+        if (block, gone) not in self._entries:
+            states = self.states[block]
+            total = np.zeros((len(states.values),) * 2)
+            for place, v in enumerate(states.variables):
+                if v not in gone:
+                    own = states.values[:, place]
+                    total += self.metrics[v][np.ix_(own, own)]
+            self._entries[block, gone] = total
+        return self._entries[block, gone]
+
+    @cached_property
+    def _entries(self) -> dict[tuple[int, Block], Floats]:
+        return {}
+
+    def _shared(self, block: int, other: int | None) -> Block:
+        """The variables two blocks next to each other share."""
+        return ()
+
+    def _told_by(self, near: int, block: int, messages: Messages) -> Floats:
+        """A message, between any two states of the block it goes to."""
+        return messages[near, block]
 
     def _given(self, source: int, target: int) -> PairLaws:
         one, two = self.states[target], self.states[source]
@@ -305,15 +309,29 @@ class NetworkLift:
         return rows_of(weight.times(Wide.of(holds)), law.roundings)
 
     def _count(self, source: int, target: int) -> int:
-        """Variables in the blocks reached from `source` without passing `target`."""
-        seen, waiting, total = {target, source}, [source], 0
+        """Variables in the blocks reached from `source` without passing `target`, none of its."""
+        seen, waiting, held = {target, source}, [source], set[int]()
         while waiting:
             block = waiting.pop()
-            total += len(self.forest.blocks[block])
+            held.update(self.forest.blocks[block])
             fresh = [near for near in self.forest.neighbours(block) if near not in seen]
             seen.update(fresh)
             waiting += fresh
-        return total
+        return len(held.difference(self.forest.blocks[target]))
+
+
+def worse(
+    worst: LiftedModel, variable: int, told: Floats, possible: Bools, metric: Floats
+) -> LiftedModel:
+    """`worst`, or what is told about a variable between two of its possible values, if more."""
+    told = np.where(possible[:, None] & possible[None, :], told, 0.0)
+    np.fill_diagonal(told, 0.0)
+    x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
+    if told[x, other] <= worst.loss:
+        return worst
+    at_node = float(worst.eta * metric[x, other])
+    value, rule = float(told[x, other]), worst.rule
+    return LiftedModel.at(worst.eta, value, variable, at_node, rule, (x, other))
 
 
 def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
@@ -327,82 +345,83 @@ def rows_of(values: Wide, roundings: int) -> PairLaws:
     return prepare(rows_given(values), possible=values.possible, error=2 * error)
 
 
-# The lift on a joint law that is written out: all variables are one block.
+# Messages along a tree decomposition: bags of variables that overlap. Proof: bags.md.
 
 
-@dataclass(eq=False)
-class TableLift:
-    """loss(i; x, x') = Λ( P(X | X_i = x), P(X | X_i = x'); Σ_v E_v ), over all outcomes X.
+@lru_cache(maxsize=32)
+def tree_bags(net: BayesNet) -> Forest:
+    """A tree decomposition of the moral graph, one tree for each component; parents come first.
 
-    `metrics` as in NetworkLift. Every eta-DP mechanism is a function of the outcome that changes
-    by at most e^{E_v} with variable v, so this is its definition, and Λ by the cone rule is the
-    worst of all mechanisms. Refused beyond 1024 possible outcomes.
+    The bags of a greedy order of elimination: a variable with those it is tied to when its turn
+    comes hangs on the bag of the one among them whose turn comes next. A bag that lies in one
+    hanging on it is replaced by that one.
+    """
+    order = greedy_order(net.above, net.sizes, range(len(net.variables))).order
+    turn = {v: number for number, v in enumerate(order)}
+    ties = {v: set(near) for v, near in enumerate(moral(net.above))}
+    bags: dict[int, frozenset[int]] = {}
+    hangs_on: dict[int, int | None] = {}
+    for v in order:
+        near = ties.pop(v)
+        bags[v] = frozenset({v, *near})
+        hangs_on[v] = min(near, key=turn.__getitem__, default=None)
+        for u in near:
+            ties[u] |= near
+            ties[u] -= {u, v}
+    for v in order:
+        above = hangs_on[v]
+        if above is not None and bags[above] <= bags[v]:
+            bags[above] = bags.pop(v)
+            hangs_on.update((u, above) for u in bags if hangs_on[u] == v)
+    kept = [v for v in reversed(order) if v in bags]
+    place = {v: number for number, v in enumerate(kept)}
+    parents = (hangs_on[v] for v in kept)
+    return Forest(
+        tuple(tuple(sorted(bags[v])) for v in kept),
+        tuple(None if above is None else place[above] for above in parents),
+    )
+
+
+class BagLift(NetworkLift):
+    """The lift of a network along the bags of a tree decomposition.
+
+    With S the variables that bags C and D share, E over the variables of D outside S, and bag
+    states d:
+
+        message(D → C)(s, s') = Λ( P(X_D | X_S = s), P(X_D | X_S = s'); G of D without C ),
+        G of D without C (d, d') = E(d, d') + Σ over other bags next to D of their messages,
+
+    each at the values d and d' have on their own separator.
     """
 
-    table: JointTable
-    metrics: Sequence[Floats]
-
-    def __post_init__(self) -> None:
-        count = int(np.count_nonzero(self.table.probability))
-        if count > MAX_STATES:
-            raise Refused(
-                f"the table has {count} possible outcomes; the lift compares at most {MAX_STATES}: "
-                "use exact, wasserstein or group"
-            )
+    @cached_property
+    def forest(self) -> Forest:
+        return tree_bags(self.net)
 
     @cached_property
-    def outcomes(self) -> Floats:
-        """The possible outcomes, (variables, outcomes), as numbers of values."""
-        places = np.indices(self.table.probability.shape)
-        flat = places.reshape(self.table.probability.ndim, -1)
-        return np.asarray(flat[:, self.table.probability.ravel() > 0])
+    def _separators(self) -> dict[tuple[int, int], tuple[Block, Ints]]:
+        """For bags next to each other what they share, and which of its possible values each state
+        of the first has, counted in one order for both."""
+        found = {}
+        for one, two in self.forest.ways():
+            shared = tuple(v for v in self.forest.blocks[one] if v in self.forest.blocks[two])
+            states = self.states[one]
+            places = [states.variables.index(v) for v in shared]
+            values = states.values[:, places]
+            _, which = np.unique(values, axis=0, return_inverse=True)
+            found[one, two] = shared, which.ravel()
+        return found
 
-    @cached_property
-    def apart(self) -> Floats:
-        """Σ_v E_v between any two possible outcomes, per unit of eta."""
-        return np.asarray(
-            sum(
-                metric[np.ix_(row, row)]
-                for metric, row in zip(self.metrics, self.outcomes, strict=True)
-            )
-        )
+    def _shared(self, block: int, other: int | None) -> Block:
+        return () if other is None else self._separators[block, other][0]
 
-    @cached_property
-    def own(self) -> tuple[PairLaws, ...]:
-        """For every variable: the rows P(X | X_i = x) over the possible outcomes."""
-        flat = self.table.probability.ravel()
-        weight = flat[flat > 0]
-        return tuple(
-            _table_rows(np.where(np.arange(len(domain))[:, None] == shown, weight, 0.0))
-            for domain, shown in zip(self.table.domains, self.outcomes, strict=True)
-        )
+    def _told_by(self, near: int, block: int, messages: Messages) -> Floats:
+        which = self._separators[block, near][1]
+        return messages[near, block][np.ix_(which, which)]
 
-    def loss(self, eta: float) -> LiftedModel:
-        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
-
-        The same for the same eta, whatever was asked before, and never more for any that is a
-        little smaller (`steady_leak`).
-        """
-        worst = LiftedModel.at(eta, 0.0, None, 0.0, bearable(self.own[0]))
-        together, above = eta * len(self.own) * UP, raised(eta)
-        for i, laws in enumerate(self.own):
-            told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
-            told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
-            np.fill_diagonal(told, 0.0)
-            x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
-            if told[x, other] > worst.loss:
-                at_node = float(eta * self.metrics[i][x, other])
-                value, rule_used = float(told[x, other]), worst.rule
-                worst = LiftedModel.at(eta, value, i, at_node, rule_used, (x, other))
-        return worst
-
-    def largest_eta(self, epsilon: float) -> LiftedModel:
-        """The loss at the largest eta found with loss ≤ epsilon; group privacy is the start."""
-        low = epsilon / len(self.own) * (1 - 2.0**-40)
-        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, 64 * epsilon)
-
-
-def _table_rows(weight: Floats) -> PairLaws:
-    totals = weight.sum(axis=1, keepdims=True)
-    law = weight / np.where(totals > 0, totals, 1.0)
-    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)
+    def _given(self, source: int, target: int) -> PairLaws:
+        states, which = self.states[source], self._separators[source, target][1]
+        law = joint_law(self.net, states.variables)
+        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
+        holds = np.arange(which.max() + 1)[:, None] == which[None, :]
+        return rows_of(weight.times(Wide.of(holds)), law.roundings)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
+from shoal.additive.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
+from shoal.additive.eta_search import climb
 from shoal.additive.queries import linear
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.progress import OutOfTime, cut_short, in_time
+from shoal.core.progress import OutOfTime, cut_short, in_time, unless_refused
 from shoal.core.task import CUT, EntryLift, LiftedModel, Query
-from shoal.networks.bags import BagLift
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.crowds import CrowdLift
 from shoal.networks.influence import reaches
-from shoal.networks.lift import MAX_STATES, NetworkLift, TableLift
+from shoal.networks.lift import MAX_STATES, BagLift, NetworkLift, worse
 from shoal.networks.queries import per_variable
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
@@ -123,12 +125,7 @@ def _walks_loss(reach: Floats, eta: float) -> float:
 def _reaches(model: BayesNet, query: Query | None) -> Floats:
     """How far each variable reaches; inf where a variable is tied to too many others."""
     moves = np.array([float(metric.max()) for metric in metrics_of(model, query)])
-    try:
-        found = reaches(model, moves)
-    except OutOfTime:
-        raise
-    except Refused:
-        found = np.full(len(moves), math.inf)
+    found = unless_refused(lambda: reaches(model, moves), np.full(len(moves), math.inf))
     found.setflags(write=False)
     return found
 
@@ -152,12 +149,7 @@ def _quilts(model: BayesNet, query: Query | None) -> tuple[tuple[NodeQuilt, ...]
         _blocks(model, query) is not None or np.isfinite(_reaches(model, query)).all()
     ):
         return None
-    try:
-        return network_quilts(model, strategy)
-    except OutOfTime:
-        raise
-    except Refused:
-        return None
+    return unless_refused(lambda: network_quilts(model, strategy), None)
 
 
 def metrics_of(model: BayesNet | JointTable, query: Query | None) -> tuple[Floats, ...]:
@@ -193,8 +185,6 @@ def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
     """The lift of a table with the metric of `query`; a sentence where it is too large."""
     try:
         return WholeEntryLift(TableLift(model, metrics_of(model, query)))
-    except OutOfTime:
-        raise
     except Refused as why:
         return str(why)
 
@@ -202,11 +192,196 @@ def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
 @lru_cache(maxsize=32)
 def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
     """The lift of a network, by blocks, else by bags; None when both are too large."""
-    for kind in (NetworkLift, BagLift):
-        try:
-            return kind(model, metrics_of(model, query))
-        except OutOfTime:
-            raise
-        except Refused:
-            continue
-    return None
+    metrics = metrics_of(model, query)
+    lifted = unless_refused(lambda: NetworkLift(model, metrics), None)
+    return lifted or unless_refused(lambda: BagLift(model, metrics), None)
+
+
+# The lift on a joint law that is written out: all variables are one block.
+
+
+@dataclass(eq=False)
+class TableLift:
+    """loss(i; x, x') = Λ( P(X | X_i = x), P(X | X_i = x'); Σ_v E_v ), over all outcomes X.
+
+    `metrics` as in NetworkLift. Every eta-DP mechanism is a function of the outcome that changes
+    by at most e^{E_v} with variable v, so this is its definition, and Λ by the cone rule is the
+    worst of all mechanisms. Refused beyond 1024 possible outcomes.
+    """
+
+    table: JointTable
+    metrics: Sequence[Floats]
+
+    def __post_init__(self) -> None:
+        count = int(np.count_nonzero(self.table.probability))
+        if count > MAX_STATES:
+            raise Refused(
+                f"the table has {count} possible outcomes; the lift compares at most {MAX_STATES}: "
+                "use exact, wasserstein or group"
+            )
+
+    @cached_property
+    def outcomes(self) -> Floats:
+        """The possible outcomes, (variables, outcomes), as numbers of values."""
+        places = np.indices(self.table.probability.shape)
+        flat = places.reshape(self.table.probability.ndim, -1)
+        return np.asarray(flat[:, self.table.probability.ravel() > 0])
+
+    @cached_property
+    def apart(self) -> Floats:
+        """Σ_v E_v between any two possible outcomes, per unit of eta."""
+        return np.asarray(
+            sum(
+                metric[np.ix_(row, row)]
+                for metric, row in zip(self.metrics, self.outcomes, strict=True)
+            )
+        )
+
+    @cached_property
+    def own(self) -> tuple[PairLaws, ...]:
+        """For every variable: the rows P(X | X_i = x) over the possible outcomes."""
+        flat = self.table.probability.ravel()
+        weight = flat[flat > 0]
+        return tuple(
+            _divided(np.where(np.arange(len(domain))[:, None] == shown, weight, 0.0))
+            for domain, shown in zip(self.table.domains, self.outcomes, strict=True)
+        )
+
+    def loss(self, eta: float) -> LiftedModel:
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (`steady_leak`).
+        """
+        worst = LiftedModel.at(eta, 0.0, None, 0.0, bearable(self.own[0]))
+        together, above = eta * len(self.own) * UP, raised(eta)
+        for i, laws in enumerate(self.own):
+            told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
+            worst = worse(worst, i, told, laws.present, self.metrics[i])
+        return worst
+
+    def largest_eta(self, epsilon: float) -> LiftedModel:
+        """The loss at the largest eta found with loss ≤ epsilon; group privacy is the start."""
+        low = epsilon / len(self.own) * (1 - 2.0**-40)
+        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, 64 * epsilon)
+
+
+# The lift on contagion: what an entry-level DP release tells about one person of a group.
+#
+# In a group where only the number of people ill matters, let O be how many of the others are ill.
+# Given O the others are a uniformly random set of that size, whatever the person's own state. So
+# with a_x(o) = E[density | person in state x, O = o]: changing x costs eta, and a set of o + 1 is
+# a set of o with one more, so a_x(o) and a_x(o') differ by at most e^{eta·|o - o'|}. Hence
+#
+#     loss ≤ eta + Λ( P(O | ill), P(O | well); eta·|o - o'| ),  and the same the other way round,
+#
+# and never more than eta for each person of the group. Proof: additive/lift.md.
+
+
+MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
+
+
+class _Group(NamedTuple):
+    """One person's view of a group: the laws of the rest, how far apart they are, the sizes."""
+
+    laws: PairLaws
+    apart: Floats
+    size: int
+    person: int
+    itself: float  # what changing the person adds, per unit of eta; 0 where `apart` covers it
+    certain: bool = False  # the person is in one state for sure, so there is no secret
+
+
+@dataclass(eq=False)
+class CrowdLift:
+    """A contagion model, ready to be evaluated at any eta."""
+
+    model: Contagion
+
+    @cached_property
+    def groups(self) -> tuple[_Group, ...]:
+        """One view for every law that people follow, and for every person where it is a table.
+
+        The largest first: what they tell often settles that smaller ones tell less.
+        """
+        found: list[_Group] = []
+        done: set[int] = set()
+        for g, group in enumerate(self.model.groups):
+            if self.model.which[g] in done:
+                continue
+            done.add(self.model.which[g])
+            law = self.model.law_of(g)
+            if self.model.exchangeable(g):
+                found.append(_crowd(law, group[0]))
+            elif len(group) <= MAX_LISTED:
+                found += [_listed(law, place, person) for place, person in enumerate(group)]
+            else:
+                found.append(_unknown(len(group), group[0]))
+        return tuple(sorted(found, key=lambda group: -group.size))
+
+    def loss(self, eta: float) -> LiftedModel:
+        """What any release that is eta-DP for one person tells about a person. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (`steady_leak`).
+        """
+        worst = _told(eta, 0.0, 0)
+        above = raised(eta)
+        for group in self.groups:
+            if group.certain or eta * group.size * UP <= worst.loss:
+                continue
+            told = float(steady_leak(group.laws, above * group.apart * UP).max())
+            value = min(told + above * group.itself, eta * group.size) * UP
+            if value > worst.loss:
+                worst = _told(eta, value, group.person)
+        return worst
+
+    def largest_eta(self, epsilon: float) -> LiftedModel:
+        """The loss at the largest eta with loss ≤ epsilon; group privacy is where it starts."""
+        low = epsilon / (self.model.tied or 1) * (1 - 2.0**-40)
+        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, epsilon)
+
+
+def _told(eta: float, loss: float, person: int) -> LiftedModel:
+    return LiftedModel.at(eta, loss, person, eta, "cone", (0, 1))
+
+
+def _crowd(law: Floats, person: int) -> _Group:
+    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1.
+
+    P(O = o, well) = law(o) (m - o)/m; without the m, a double too small to be divided keeps all
+    of its digits.
+    """
+    size = len(law) - 1
+    others = np.arange(size)
+    weight = np.stack([law[:-1] * (size - others), law[1:] * (others + 1)])
+    apart = np.abs(others[:, None] - others[None, :]).astype(np.float64)
+    return _Group(_divided(weight), apart, size, person, 1.0, _certain(weight))
+
+
+def _listed(law: Floats, place: int, person: int) -> _Group:
+    """Rows P(X | person well), P(X | person ill) over all outcomes of the group."""
+    outcomes = np.indices(law.shape).reshape(law.ndim, -1)
+    weight = np.stack([np.where(outcomes[place] == state, law.ravel(), 0.0) for state in (0, 1)])
+    possible = weight.any(axis=0)
+    kept = outcomes[:, possible]
+    apart = (kept[:, :, None] != kept[:, None, :]).sum(axis=0).astype(np.float64)
+    rows = weight[:, possible]
+    return _Group(_divided(rows), apart, law.ndim, person, 0.0, _certain(rows))
+
+
+def _unknown(size: int, person: int) -> _Group:
+    """A group too large to compare: everybody may change."""
+    apart = np.full((2, 2), float(size))
+    return _Group(_divided(np.eye(2)), apart, size, person, 0.0)
+
+
+def _divided(weight: Floats) -> PairLaws:
+    """The rows divided by their sums: what is possible is never 0, for sums lose nothing."""
+    totals = weight.sum(axis=1, keepdims=True)
+    law = weight / np.where(totals > 0, totals, 1.0)
+    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)
+
+
+def _certain(weight: Floats) -> bool:
+    return not weight.any(axis=1).all()

@@ -9,7 +9,7 @@ Song, Wang & Chaudhuri 2017, Section 4.2 and Algorithm 2. Proof: additive/markov
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -21,7 +21,7 @@ from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Proof
-from shoal.core.progress import OutOfTime, doing
+from shoal.core.progress import doing, unless_refused
 from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Scope, elimination, followed_joint
@@ -85,7 +85,7 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
             single[quilt[0]] = influence
         if near not in found or influence < found[near].influence:
             found[near] = NodeQuilt(quilt, near, influence)
-    return _frontier(found)
+    return _useful(found.values())
 
 
 @lru_cache(maxsize=64)
@@ -100,18 +100,11 @@ def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, 
     graph, rows, count = moral(net.above), [], len(net.variables)
     for node in range(count):
         doing(f"the search for quilts of {count} variables", node, count)
-        local = strategy == "local"
-        rows.append(_local_quilts(net, graph, node) if local else node_quilts(net, node, strategy))
+        if strategy == "local":
+            rows.append(_useful(local_candidates(net, graph, node)))
+        else:
+            rows.append(node_quilts(net, node, strategy))
     return tuple(rows)
-
-
-def _local_quilts(net: BayesNet, graph: Neighbours, node: int) -> tuple[NodeQuilt, ...]:
-    """The useful ones among rings around a variable."""
-    found: dict[int, NodeQuilt] = {}
-    for quilt in map(NodeQuilt._make, local_candidates(net, graph, node)):
-        if quilt.nearby not in found or quilt.influence < found[quilt.nearby].influence:
-            found[quilt.nearby] = quilt
-    return _frontier(found)
 
 
 def family_quilts(
@@ -127,13 +120,15 @@ def family_quilts(
         raise InputError("the networks have different structures; take them one by one")
     rows = []
     for node in range(len(first.variables)):
-        found: dict[int, NodeQuilt] = {}
-        for quilt in _candidates(first, node, strategy):
-            near = len(nearby(first, node, quilt))
-            worst = max(_influence(net, node, quilt) for net in nets)
-            if near not in found or worst < found[near].influence:
-                found[near] = NodeQuilt(quilt, near, worst)
-        rows.append(_frontier(found))
+        told = (
+            NodeQuilt(
+                quilt,
+                len(nearby(first, node, quilt)),
+                max(_influence(net, node, quilt) for net in nets),
+            )
+            for quilt in _candidates(first, node, strategy)
+        )
+        rows.append(_useful(told))
     return tuple(rows)
 
 
@@ -158,12 +153,7 @@ def quilt_loss(quilts: Sequence[Sequence[NodeQuilt]], eta: float) -> float:
 
 def _influence(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
     """The influence, or inf where its law is too large to compute: such a quilt is not used."""
-    try:
-        return network_influence(net, node, quilt)
-    except OutOfTime:
-        raise
-    except Refused:
-        return math.inf
+    return unless_refused(lambda: network_influence(net, node, quilt), math.inf)
 
 
 def _scale(quilt: NodeQuilt, epsilon: float) -> float:
@@ -209,11 +199,10 @@ def _separators(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
             ring.remove(min(ring, key=lambda v: (left[v], v)))
 
 
-def _frontier(found: dict[int, NodeQuilt]) -> tuple[NodeQuilt, ...]:
-    """The quilts no other beats in both respects, most variables nearby first."""
+def _useful(quilts: Iterable[NodeQuilt]) -> tuple[NodeQuilt, ...]:
+    """The quilts no other beats in both respects, most variables nearby first; of equals one."""
     kept: list[NodeQuilt] = []
-    for near in sorted(found):
-        quilt = found[near]
+    for quilt in sorted(quilts, key=lambda quilt: (quilt.nearby, quilt.influence)):
         if math.isfinite(quilt.influence) and all(q.influence > quilt.influence for q in kept):
             kept.append(quilt)
     return tuple(reversed(kept))
@@ -309,19 +298,14 @@ MOST_INSIDE = 64  # variables a ring may hold: beyond it no quilt saves much, an
 Ring = tuple[Scope, frozenset[int]]  # a separator, and what it holds with the variable
 
 
-def local_candidates(
-    net: BayesNet, graph: Neighbours, node: int
-) -> Iterator[tuple[Scope, int, float]]:
-    """Quilts of one variable: members, how many variables they leave nearby, their influence.
-
-    Influences round up. The empty quilt comes first.
-    """
-    yield (), len(d_connected(net.above, node, ()) | {node}), 0.0
+def local_candidates(net: BayesNet, graph: Neighbours, node: int) -> Iterator[NodeQuilt]:
+    """Quilts of one variable, the empty one first; influences round up."""
+    yield NodeQuilt((), len(nearby(net, node, ())), 0.0)
     prior = _prior(net, node)
     for quilt, inside in _rings(net, graph, node):
         # what d-separation leaves nearby is a part of what the ring holds
-        near = len(d_connected(net.above, node, quilt) | {node})
-        yield quilt, near, ring_influence(net, node, quilt, inside, prior)
+        near = len(nearby(net, node, quilt))
+        yield NodeQuilt(quilt, near, ring_influence(net, node, quilt, inside, prior))
 
 
 class Prior(NamedTuple):
@@ -346,11 +330,8 @@ def ring_influence(
     if not {v for scope in scopes for v in scope} <= {*inside, *quilt}:
         raise ValueError("the ring does not hold the variables inside it: a table reaches beyond")
     kept = (node, *quilt)
-    try:
-        law = followed_joint(factors, net.sizes, kept)
-    except OutOfTime:
-        raise
-    except Refused:
+    law = unless_refused(lambda: followed_joint(factors, net.sizes, kept), None)
+    if law is None:
         return math.inf
     roundings = 2 * elimination(scopes, tuple(net.sizes), kept).roundings + len(factors)
     weights = law.arranged(lambda table: table.reshape(net.sizes[node], -1))
@@ -388,11 +369,8 @@ def _logs(weights: Wide) -> Floats:
 
 def _prior(net: BayesNet, node: int) -> Prior | None:
     """The law of one variable; None where it is not to be had."""
-    try:
-        law = joint_law(net, (node,))
-    except OutOfTime:
-        raise
-    except Refused:
+    law = unless_refused(lambda: joint_law(net, (node,)), None)
+    if law is None:
         return None
     logs = np.where(law.possible, _logs(law.values), -math.inf)
     deepest = float(np.abs(logs[law.possible]).max())

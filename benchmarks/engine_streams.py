@@ -23,7 +23,7 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.jobs.live import KeyedRng, Live, LiveReading
 from shoal.jobs.spark import advanced
-from shoal.places.jobs import grid_in_km
+from shoal.places.machine import grid_in_km
 from shoal.places.packed import read_state
 from shoal.places.stream import LocationStream
 

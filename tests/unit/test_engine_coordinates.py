@@ -21,7 +21,8 @@ from shoal.jobs.job import Job, load_job
 from shoal.jobs.local import release_files
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
-from shoal.places.jobs import degrees, grid_in_km, names_at
+from shoal.places.jobs import degrees, names_at
+from shoal.places.machine import grid_in_km
 from shoal.places.map import HexGrid, SquareGrid
 from shoal.places.runtime import StateLocator
 from shoal.places.stream import LocationStream

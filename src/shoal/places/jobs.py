@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,21 +21,19 @@ from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError,
 from shoal.core.plan import Plan, Release
 from shoal.data.rows import coded, texts
 from shoal.events.automaton import PathLaw
-from shoal.events.filter import Held
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.live import UNUSABLE, KeyedRng, Live, LiveReading, LiveRow
 from shoal.jobs.report import Made, Recipe, StreamJob, guarantee_of
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN
-from shoal.places.events import guard_of
-from shoal.places.machine import LocationMachine, machine_of
+from shoal.places.machine import LocationMachine, grid_in_km, machine_of
 from shoal.places.map import Grid
-from shoal.places.packed import LocationRelease, LocationState, read_state, write_state
+from shoal.places.packed import LocationRelease, read_state, write_state
 from shoal.places.runtime import StateLocator
 from shoal.places.step import StepNoise
 from shoal.places.stream import LocationStream, output, step_key
-from shoal.places.walk import SparseChain
+from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -108,20 +106,12 @@ def names_at(plan: Plan, latitudes: Floats, longitudes: Floats) -> list[str | No
 def locator_of(plan: Plan) -> StateLocator:
     """Where the states of a location plan lie; refused when its model has no map."""
     machine = plan.body
-    if not isinstance(machine, LocationMachine) or _grid(machine) is None:
+    if not isinstance(machine, LocationMachine) or grid_of(machine.chain) is None:
         raise InputError(
             f"latitude and longitude are given, but the model of {plan.mechanism} has no map; name "
             "the column of the states instead"
         )
     return machine.runtime.locator
-
-
-def grid_in_km(plan: Plan) -> Grid | None:
-    """The map on which a plan's answers are points in km, so that they have degrees too."""
-    machine = plan.body
-    if not isinstance(machine, LocationMachine) or len(machine.query.labels) != 2:
-        return None
-    return _grid(machine) if machine.query.unit == "km" else None
 
 
 def degrees(column: pl.Series, source: str, most: int) -> tuple[Floats, Bools]:
@@ -139,11 +129,6 @@ def degrees(column: pl.Series, source: str, most: int) -> tuple[Floats, Bools]:
     unread = (numbers.is_null() & column.is_not_null()).to_numpy()
     values = numbers.fill_null(np.nan).to_numpy()
     return values, unread | (np.abs(values) > most)
-
-
-def _grid(machine: LocationMachine) -> Grid | None:
-    chain = machine.chain
-    return chain.grid if isinstance(chain, SparseChain) else None
 
 
 # Location streams of many people: each chain of rows is a stream, each row a step.
@@ -164,64 +149,21 @@ ONE_OUTPUT = (
 TOGETHER = 512  # streams stepped at once: their beliefs stay in the processor's cache
 
 
-Standing = tuple[LocationState, tuple[Held, ...]]
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """One stream of a job: whose it is, which chain of theirs, and the row of each step.
 
     A row of -1 is a step nobody read; `sizes` is how many rows a step answers, where not one each.
     """
 
-    __slots__ = ("chain", "rows", "sizes", "unit")
-
-    def __init__(
-        self, unit: int, chain: int, rows: Sequence[int], sizes: Sequence[int] | None = None
-    ) -> None:
-        self.unit, self.chain, self.rows, self.sizes = unit, chain, rows, sizes
+    unit: int
+    chain: int
+    rows: Sequence[int]
+    sizes: Sequence[int] | None = None
 
     @property
     def length(self) -> int:
         return len(self.rows)
-
-
-class Helm:
-    """How streams of a plan are stepped, many at a time, each standing where its state says.
-
-    A state is the machine's, with the filters of a stream that watches events.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._machine = machine_of(plan)
-        watch = self._machine.watch
-        self._guard = None if watch is None else guard_of(plan, watch)
-
-    def begin(self) -> Standing:
-        return self._machine.init(), () if self._guard is None else self._guard.begin()
-
-    def offer(self, state: Standing, *, read: bool) -> tuple[StepNoise | None, Any]:
-        """The noise a step draws with, None for nothing, and what `absorb` wants to know of it."""
-        if self._guard is not None:
-            offered = self._guard.offer(*state, read=read)
-            return offered.noise, offered
-        noise = self._machine.prior(state[0]).noise
-        return noise if read and noise.count > 1 else None, None
-
-    def absorb(self, state: Standing, offered: Any, z: Any) -> tuple[Standing, LocationRelease]:
-        if self._guard is not None:
-            after, release, held = self._guard.absorb(state[0], offered, z)
-            return (after, held), release
-        after, release = self._machine.absorb(state[0], () if z is None else ((self._machine, z),))
-        return (after, ()), release
-
-    def step(self, state: Standing, place: int, rng: Rng) -> tuple[Standing, LocationRelease]:
-        if self._guard is not None:
-            seen = None if place == SKIPPED else place
-            after, release, held = self._guard.step(*state, seen, rng)
-            return (after, held), release
-        name = None if place == SKIPPED else self._machine.query.states[place]
-        after, release = self._machine.step(state[0], name, rng)
-        return (after, ()), release
 
 
 def release_traces(
@@ -304,26 +246,28 @@ class Fleet:
     ) -> None:
         self._plan, self._census, self._places = plan, census, places
         self._seed, self._charging, self._refused = seed, charging, refused
-        self._helm, self._system = Helm(plan), SystemRng()
+        self._system, self._names = SystemRng(), plan.task.query.states
         self.columns = _Columns(plan, census)
 
     def sail(self, traces: list[Trace]) -> None:
         """Step all streams, from their first row to the last row of the longest."""
-        states = {trace: self._helm.begin() for trace in traces}
+        begun = LocationStream.begin(self._plan)
+        streams = dict.fromkeys(traces, begun)
         rngs = {trace: self._source(trace) for trace in traces}
         for step in range(traces[0].length if traces else 0):
-            states = {trace: state for trace, state in states.items() if trace.length > step}
-            rows = {trace: trace.rows[step] for trace in states}
+            streams = {trace: one for trace, one in streams.items() if trace.length > step}
+            rows = {trace: trace.rows[step] for trace in streams}
             here = {t: SKIPPED if r == NO_ROW else int(self._places[r]) for t, r in rows.items()}
             if self._charging is None:
-                for trace, state in states.items():
-                    states[trace], shown = self._helm.step(state, here[trace], rngs[trace])
+                for trace, stream in streams.items():
+                    name = None if here[trace] == SKIPPED else self._names[here[trace]]
+                    streams[trace], shown = stream.read(name, rng=rngs[trace])
                     self.columns.add(step, trace, shown)
                 continue
-            settled = self._charged(states, here, step, self._charging)
-            states = {trace: states[trace] for trace in settled}
+            settled = self._charged(streams, here, step, self._charging)
+            streams = {trace: streams[trace] for trace in settled}
             for trace, (offered, z) in settled.items():
-                states[trace], shown = self._helm.absorb(states[trace], offered, z)
+                streams[trace], shown = streams[trace].absorb(offered, z)
                 self.columns.add(step, trace, shown)
 
     def _source(self, trace: Trace) -> Rng:
@@ -334,13 +278,13 @@ class Fleet:
 
     def _charged(
         self,
-        states: Mapping[Trace, Standing],
+        streams: Mapping[Trace, LocationStream],
         here: Mapping[Trace, int],
         step: int,
         charging: Charging,
     ) -> dict[Trace, tuple[Any, tuple[int, ...] | None]]:
         """Who may go on, with the output of the step as the ledger stored it; None: none drawn."""
-        offers = {t: self._helm.offer(s, read=here[t] != SKIPPED) for t, s in states.items()}
+        offers = {t: one.offer(read=here[t] != SKIPPED) for t, one in streams.items()}
         noises = {trace: noise for trace, (noise, _) in offers.items() if noise is not None}
         asked = list(noises)
         charges = [self._charge(trace, step, charging, noise) for trace, noise in noises.items()]
@@ -349,7 +293,7 @@ class Fleet:
             drawn = [(noises[asked[at]].law, here[asked[at]]) for at in some]
             return [output(self._plan, law.draw(at, self._system)) for law, at in drawn]
 
-        outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(states)
+        outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(streams)
         settled = charging.ledger.settle_all(charges, sample) if asked else []
         for trace, outcome in zip(asked, settled, strict=True):
             if isinstance(outcome, BudgetError):
@@ -530,8 +474,7 @@ class LivePlaces:
                 told.append(LiveRow(row.day, at, error=UNUSABLE))
                 continue
             last, stream = at, replace(stream, last=at)
-            cells = self._cells(plan, release.z, release.estimate)
-            told.append(LiveRow(row.day, at, cells=cells))
+            told.append(LiveRow(row.day, at, cells=self._cells(plan, release)))
         return write_state(stream.kept()), told
 
     def columns(self, plan: Plan) -> dict[str, str]:
@@ -547,19 +490,13 @@ class LivePlaces:
     def check_map(self, plan: Plan) -> None:
         locator_of(plan)
 
-    def _cells(self, plan: Plan, multiples: Any, estimate: Any) -> dict[str, Any]:
+    def _cells(self, plan: Plan, release: LocationRelease) -> dict[str, Any]:
         """Multiples and estimate of a step, and on a map both in degrees."""
-        cells = {"multiples": multiples, "estimate": estimate}
+        cells: dict[str, Any] = {"multiples": release.z, "estimate": release.estimate}
         grid = grid_in_km(plan)
-        if grid is None:
-            return cells
-        step = float(plan.task.query.lattice)
-        point = None if multiples is None else grid.to_degrees(np.array(multiples) * step).tolist()
-        return {
-            **cells,
-            "value_degrees": point,
-            "estimate_degrees": grid.to_degrees(estimate).tolist(),
-        }
+        if grid is not None:
+            cells["value_degrees"], cells["estimate_degrees"] = release.degrees(grid)
+        return cells
 
 
 def _account(live: Live, subject: str, step: int) -> dict[str, Any]:

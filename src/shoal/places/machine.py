@@ -18,6 +18,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets
 from shoal.noise.knorm import SPARE
 from shoal.noise.primitives import Unread
+from shoal.places.map import Grid
 from shoal.places.packed import LocationRelease, LocationState
 from shoal.places.queries import EventWatch, Measurement
 from shoal.places.runtime import (
@@ -34,6 +35,7 @@ from shoal.places.runtime import (
     single_precision,
 )
 from shoal.places.step import NOISES, Places, StepNoise
+from shoal.places.walk import grid_of
 
 NOTHING_LEFT = (
     "only one state is possible, so there is nothing left to protect and nothing was released"
@@ -295,6 +297,14 @@ def machine_of(plan: Plan) -> LocationMachine:
     if not isinstance(plan.body, LocationMachine):
         raise InputError(f"{plan.mechanism} is not a plan for a location stream")
     return plan.body
+
+
+def grid_in_km(plan: Plan) -> Grid | None:
+    """The map on which a plan's answers are points in km, so that they have degrees too."""
+    machine = plan.body
+    if not isinstance(machine, LocationMachine) or machine.query.dimension != 2:
+        return None
+    return grid_of(machine.chain) if machine.query.unit == "km" else None
 
 
 def step_promise(places: Secrets, epsilon: Fraction) -> Guarantee:

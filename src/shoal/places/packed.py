@@ -45,6 +45,7 @@ from shoal.events.filter import Held
 
 if TYPE_CHECKING:
     from shoal.places.machine import LocationMachine
+    from shoal.places.map import Grid
 
 NAME, VERSION, WITH_SHOWN, WITH_EVENTS = b"SLS", 1, 2, 3
 KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED = 1, 2, 4, 8
@@ -89,6 +90,11 @@ class LocationRelease(Value):
     def point(self) -> tuple[float, ...] | None:
         """The released point as floats, in the query's unit."""
         return None if self.z is None else tuple(float(k * self.step) for k in self.z)
+
+    def degrees(self, grid: Grid) -> tuple[list[float] | None, list[float]]:
+        """Latitude and longitude of point and estimate, in km on `grid`."""
+        point = None if self.point is None else grid.to_degrees(self.point).tolist()
+        return point, grid.to_degrees(self.estimate).tolist()
 
     @property
     def about_now(self) -> float:

@@ -24,7 +24,7 @@ from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng
 from shoal.places.events import event_curve, guard_of
 from shoal.places.machine import LocationMachine, machine_of, step_promise
-from shoal.places.packed import LocationState
+from shoal.places.packed import LocationRelease
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import EventWatch, Measurement, remapped
 from shoal.places.step import Places, StepNoise, edge_loss
@@ -362,7 +362,6 @@ GRAPH_ROW = _row(
 SEED = 0
 STEPS = 96  # of all walks together: a step whose constraint is new takes a tenth of a second
 MOST_WALKS = 4
-REHEARSAL = "the rehearsal on a made-up walk"
 
 
 class Rehearsal(NamedTuple):
@@ -469,21 +468,16 @@ def walked(machine: LocationMachine, steps: int, rng: Rng) -> list[int]:
     return places
 
 
-def _released(plan: Plan, walk: list[int], rng: Rng) -> list[Any]:
+def _released(plan: Plan, walk: list[int], rng: Rng) -> list[LocationRelease]:
     """What a stream of the plan shows of a walk."""
-    machine, names = machine_of(plan), machine_of(plan).query.states
-    state: LocationState = machine.init()
-    found: list[Any] = []
-    if machine.watch is None:
-        for place in walk:
-            in_time(REHEARSAL)
-            state, release = machine.step(state, names[place], rng)
-            found.append(release)
-        return found
-    guard = guard_of(plan, machine.watch)
-    held = guard.begin()
+    machine, found = machine_of(plan), list[LocationRelease]()
+    guard = None if machine.watch is None else guard_of(plan, machine.watch)
+    state, held = machine.init(), () if guard is None else guard.begin()
     for place in walk:
-        in_time(REHEARSAL)
-        state, release, held = guard.step(state, held, place, rng)
+        in_time("the rehearsal on a made-up walk")
+        if guard is None:
+            state, release = machine.step(state, machine.query.states[place], rng)
+        else:
+            state, release, held = guard.step(state, held, place, rng)
         found.append(release)
     return found

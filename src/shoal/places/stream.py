@@ -26,7 +26,7 @@ from shoal.core.plan import (
     Stream,
 )
 from shoal.events.secrets import Events
-from shoal.places.events import Watched, guard_of, replay
+from shoal.places.events import Offered, Watched, guard_of, replay
 from shoal.places.machine import Draw, LocationMachine, Settle, machine_of
 from shoal.places.packed import (
     Kept,
@@ -40,6 +40,7 @@ from shoal.places.packed import (
     to_bytes,
 )
 from shoal.places.rows import watched as with_events
+from shoal.places.step import StepNoise
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -217,8 +218,7 @@ class LocationStream(Stream):
             draw = partial(noise.law.draw, place, source)
             z = draw() if account is None else account.part(number).settle(plan, noise.eta, draw)
             outputs.append((machine_of(plan), z))
-        state, release = machine.absorb(self.state, outputs, secure=source.secure)
-        return replace(self, state=state, shown=release), release
+        return self._moved(*machine.absorb(self.state, outputs, secure=source.secure))
 
     def _account(self, ledger: Ledger, names: dict[str, Any]) -> StepAccount:
         """Who is charged; a stream that watches events has one output a step, whoever asks.
@@ -239,18 +239,42 @@ class LocationStream(Stream):
 
     def _stepped(self, observed: Any, source: Rng, settle: Settle | None) -> Step:
         """A step with one question; with events at an ε at which no output tells too much."""
-        machine, watched = machine_of(self.plan), self.watched
-        if watched is None:
-            state, release = machine.step(self.state, observed, source, settle)
-            moved: LocationStream = unchecked(
-                LocationStream, self.plan, state, self.last, release, None
-            )
-            return moved, release
-        state, release, held = guard_of(self.plan, watched.watch).step(
-            self.state, watched.held, machine.known(observed), source, settle
+        machine = machine_of(self.plan)
+        if self.watched is None:
+            return self._moved(*machine.step(self.state, observed, source, settle))
+        watch, place = self.watched.watch, machine.known(observed)
+        guard = guard_of(self.plan, watch)
+        state, release, held = guard.step(self.state, self.watched.held, place, source, settle)
+        return self._moved(state, release, Watched(watch, held))
+
+    def offer(self, *, read: bool) -> tuple[StepNoise | None, Offered | None]:
+        """The noise the next step draws with, None for nothing, and what `absorb` asks; public."""
+        if self.watched is not None:
+            guard = guard_of(self.plan, self.watched.watch)
+            offered = guard.offer(self.state, self.watched.held, read=read)
+            return offered.noise, offered
+        noise = self.machine.prior(self.state).noise
+        return noise if read and noise.count > 1 else None, None
+
+    def absorb(
+        self, offered: Offered | None, z: Sequence[int] | None, *, secure: bool = True
+    ) -> Step:
+        """The stream after a step that drew `z`, None for nothing, from what was offered."""
+        machine = self.machine
+        if self.watched is None or offered is None:
+            outputs = () if z is None else ((machine, z),)
+            return self._moved(*machine.absorb(self.state, outputs, secure=secure))
+        guard = guard_of(self.plan, self.watched.watch)
+        state, release, held = guard.absorb(self.state, offered, z, secure=secure)
+        return self._moved(state, release, Watched(self.watched.watch, held))
+
+    def _moved(
+        self, state: LocationState, release: LocationRelease, watched: Watched | None = None
+    ) -> Step:
+        moved: LocationStream = unchecked(
+            LocationStream, self.plan, state, self.last, release, watched
         )
-        after = Watched(watched.watch, held)
-        return LocationStream(self.plan, state, self.last, release, after), release
+        return moved, release
 
     def event_beliefs(self) -> tuple[float, ...]:
         """What somebody who knows the chain and all outputs believes of each event watched."""

@@ -20,6 +20,7 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.packed import LocationRelease
 from shoal.places.stream import LocationStream
+from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -291,14 +292,11 @@ def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
     row |= {f"z_{name}": value for name, value in zip(release.labels, point, strict=True)}
     pairs = zip(release.labels, release.estimate, strict=True)
     row |= {f"estimate_{name}": value for name, value in pairs}
-    chain = machine_of(plan).chain
-    grid = getattr(chain, "grid", None)  # of a chain on a map
+    grid = grid_of(machine_of(plan).chain)
     if grid is not None and len(release.labels) == 2:
-        place = grid.to_degrees(np.array(release.estimate))
-        row |= {"estimate_lat": float(place[0]), "estimate_lon": float(place[1])}
-        shown = None if release.point is None else grid.to_degrees(np.array(release.point))
-        for axis, name in enumerate(("z_lat", "z_lon")):
-            row[name] = None if shown is None else float(shown[axis])
+        shown, place = release.degrees(grid)
+        row["estimate_lat"], row["estimate_lon"] = place
+        row["z_lat"], row["z_lon"] = shown or (None, None)
     return row | {
         "spread": release.spread,
         "possible": release.possible,

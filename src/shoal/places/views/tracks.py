@@ -19,12 +19,12 @@ from shoal.core.records import label
 from shoal.data.write import atomic_write, write_table
 from shoal.ledger.store import ledger_or_nothing
 from shoal.places.formats import check_map, is_track, tracks_geojson, tracks_gpx
-from shoal.places.machine import machine_of
+from shoal.places.machine import grid_in_km, machine_of
 from shoal.places.stream import LocationStream, step_key
 from shoal.places.tracks import TrackColumns, period_of, release_tracks, tracks_of
 from shoal.places.views.fit import check_positions, track_positions
 from shoal.places.views.plan import time_chart, trace_chart
-from shoal.places.walk import SparseChain
+from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -258,14 +258,14 @@ class PlaceLines:
         again after a crash gets the output that was stored.
         """
         if "skip" in reading:
-            return _line(runner, *runner.skip(_whole(reading["skip"])))
+            return _line(*runner.skip(_whole(reading["skip"])))
         observed = _position(reading)
         if observed is None:
-            return _line(runner, *runner.skip())
+            return _line(*runner.skip())
         if not isinstance(observed, tuple):
             _check_state(runner, observed)
         if self._wish.ledger is None:
-            return _line(runner, *runner.read(observed, rng=rng))
+            return _line(*runner.read(observed, rng=rng))
 
         subject, period = self._wish.subject, self._wish.period
         account: dict[str, Any] = {
@@ -274,7 +274,7 @@ class PlaceLines:
             "period": period,
             "key": step_key(subject, period, runner.plan, runner.state.time),
         }
-        return _line(runner, *runner.read(observed, **account))
+        return _line(*runner.read(observed, **account))
 
     def doubt(self, runner: LocationStream, reading: dict[str, Any]) -> str:
         return place_doubt(runner, reading)
@@ -302,8 +302,8 @@ def begun(plan: Plan, start: str | None) -> LocationStream:
 
 def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
     """What the owner of the readings should know about a line; empty when nothing is odd."""
-    chain = runner.machine.chain
-    if not isinstance(chain, SparseChain) or chain.grid is None or chain.cells is None:
+    chain: Any = runner.machine.chain
+    if grid_of(chain) is None:
         return ""
     latitude, longitude = reading.get("lat"), reading.get("lon")
     if not (isinstance(latitude, int | float) and isinstance(longitude, int | float)):
@@ -317,18 +317,15 @@ def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
 
 
 def _line(
-    before: LocationStream, after: LocationStream, release: LocationRelease
+    stream: LocationStream, release: LocationRelease
 ) -> tuple[LocationStream, dict[str, Any]]:
-
-    shown = release.as_dict()
-    chain = before.machine.chain
-    if isinstance(chain, SparseChain) and chain.grid is not None and release.unit == "km":
-        degrees = chain.grid.to_degrees
-        shown["estimate_degrees"] = degrees(release.estimate).tolist()
-        shown["z_degrees"] = None if release.point is None else degrees(release.point).tolist()
-    if after.watched is not None:
-        shown["event_beliefs"] = list(after.event_beliefs())
-    return after, shown
+    shown, grid = release.as_dict(), grid_in_km(stream.plan)
+    if grid is not None:
+        point, estimate = release.degrees(grid)
+        shown |= {"estimate_degrees": estimate, "z_degrees": point}
+    if stream.watched is not None:
+        shown["event_beliefs"] = list(stream.event_beliefs())
+    return stream, shown
 
 
 def _position(reading: dict[str, Any]) -> Any:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from shoal.additive.choice import LOSS_TOLERANCE
 from shoal.core.charge import Charge, Part
-from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerError, OverBudget
+from shoal.core.errors import (
+    BudgetError,
+    CannotCompose,
+    InputError,
+    LedgerError,
+    OverBudget,
+    PromiseBroken,
+)
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.ledger.rules import WAYS_OUT, any_total, least_total
@@ -161,31 +169,49 @@ class Account:
         return Account(self.head, Counter(self.counts), self.room)
 
 
+class HouseRules(NamedTuple):
+    """What the house chain says at one link: limits by subject, trusted signers, signed plans."""
+
+    seq: int
+    limits: Mapping[str, Sequence[Limit]]
+    signers: frozenset[str]
+    signed: frozenset[str]
+
+
 @dataclass(slots=True)
 class Judge:
     """Whether each charge is allowed after those counted: the one decision, however many there are.
 
-    The verdict depends on the charges about the same subject, the kind and the limits that match;
-    it is worked out once for all subjects that agree on these. `limits` are by subject, those of
-    house link `moment`; `everybody` counts the charges about everybody, which are about every
-    subject too.
+    The plan is looked at first: is it what it says, and may it be used here? `confirmed` names
+    plans that were. The verdict then depends on the charges about the same subject, the kind and
+    the limits that match; it is worked out once for all subjects that agree on these. `everybody`
+    counts the charges about everybody, which are about every subject too.
     """
 
-    limits: Mapping[str, Sequence[Limit]]
-    moment: int
+    house: HouseRules
     plan: Callable[[str], Plan]
     conversions: Conversions
     everybody: Account
+    confirmed: set[str]
     _known: dict[object, BudgetError | None] = field(default_factory=dict)
 
     def __call__(self, account: Account, charge: Charge, subject: str) -> BudgetError | None:
         """Why the charge is refused for a subject; None when it is allowed."""
+        if charge.plan.fingerprint not in self.confirmed:
+            self._confirm(charge.plan)
+        if self.house.signers and charge.plan.fingerprint not in self.house.signed:
+            return BudgetError(
+                f"plan {charge.plan.fingerprint[:12]}… is not signed, and this ledger takes only "
+                "plans of named signers; sign it with `shoal ledger sign`"
+            )
         kind = Kind.of(charge)
         # within a batch ends have no hash yet: what is known there is known of nothing else
-        moment = (kind, self.moment, self.everybody.head)
+        moment = (kind, self.house.seq, self.everybody.head)
         if account.room[1] > 0 and account.room[0] == moment:
             return None
-        limits = tuple(self._matching(charge, subject))
+        own = (*self.house.limits.get(EACH, ()), *self.house.limits.get(subject, ()))
+        names = (subject, charge.period, charge.requester)
+        limits = tuple(limit for limit in own if limit.matches(*names))
         key = (frozenset(account.counts.items()), self.everybody.head, kind, limits)
         if key not in self._known:
             counts = account.counts + self.everybody.counts
@@ -196,6 +222,18 @@ class Judge:
                 account.room = (moment, SPARE)
         return self._known[key]
 
+    def _confirm(self, plan: Plan) -> None:
+        """Refuse a plan that says of itself what is not so: nothing it says is believed."""
+        loss = self.conversions.recheck(plan)
+        most = float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE)
+        if loss == float("inf") or (plan.guarantee.proved and not loss <= most):
+            raise PromiseBroken(
+                f"the plan of {plan.mechanism} promises {significant(plan.guarantee.amount)}, and "
+                "what it draws, or how it says it adds to others, is something else: it was "
+                "changed; calibrate it again"
+            )
+        self.confirmed.add(plan.fingerprint)
+
     def _has_room(self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...]) -> bool:
         try:
             return self._verdict(counts, charge, limits, SPARE) is None
@@ -205,29 +243,18 @@ class Judge:
     def _verdict(
         self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...], n: int = 1
     ) -> BudgetError | None:
-        everyone = self.tally(counts, charge.period)
+        everyone = tally(counts, self.plan, charge.period)
         try:
             any_total(more(everyone, charge.plan, charge.part, n), self.conversions)
             for limit in limits:
                 own = None if limit.requester is None else charge.requester
                 period = None if limit.period is None else charge.period
                 narrow = own is not None or period is None
-                spent = self.tally(counts, period, own) if narrow else everyone
+                spent = tally(counts, self.plan, period, own) if narrow else everyone
                 check(limit, spent, charge, self.conversions, n)
         except BudgetError as refusal:
             return refusal
         return None
-
-    def tally(
-        self, counts: Counter[Kind], period: str | None, requester: str | None = None
-    ) -> Tally:
-        """The charges of one period, or of all; of one requester, or of all."""
-        return tally(counts, self.plan, period, requester)
-
-    def _matching(self, charge: Charge, subject: str) -> Iterator[Limit]:
-        for limit in (*self.limits.get(EACH, ()), *self.limits.get(subject, ())):
-            if limit.matches(subject, charge.period, charge.requester):
-                yield limit
 
 
 def tally(

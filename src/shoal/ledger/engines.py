@@ -213,22 +213,24 @@ def _protect_sqlite(table: str, keys: Sequence[tuple[str, ...]]) -> dict[str, tu
         for names in keys
     )
     conditions = {"update": "", "delete": "", "insert": f" WHEN {taken}"}
-    return {
-        f"{table}_no_{change}": (
-            f"CREATE TRIGGER {table}_no_{change} BEFORE {change.upper()} ON {table}{condition} "
-            f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END",
-        )
-        for change, condition in conditions.items()
-    }
+    return _aborting(f"{table}_no", table, conditions, "append-only")
 
 
 def _frozen_sqlite(table: str) -> dict[str, tuple[str, ...]]:
+    changes = ("update", "delete", "insert")
+    return _aborting(f"{table}_closed", table, dict.fromkeys(changes, ""), "append-only and closed")
+
+
+def _aborting(
+    name: str, table: str, conditions: dict[str, str], told: str
+) -> dict[str, tuple[str, ...]]:
+    """A trigger for each change, which ends it under its condition."""
     return {
-        f"{table}_closed_{change}": (
-            f"CREATE TRIGGER {table}_closed_{change} BEFORE {change.upper()} ON {table} "
-            f"BEGIN SELECT RAISE(ABORT, '{table} is append-only and closed'); END",
+        f"{name}_{change}": (
+            f"CREATE TRIGGER {name}_{change} BEFORE {change.upper()} ON {table}{condition} "
+            f"BEGIN SELECT RAISE(ABORT, '{table} is {told}'); END",
         )
-        for change in ("update", "delete", "insert")
+        for change, condition in conditions.items()
     }
 
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, TextClause, bindparam, text
 
 from shoal.core.charge import EVERYBODY, Charge
-from shoal.core.codec import encode
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import KINDS, dumps, loads
@@ -265,25 +264,13 @@ def _like(plan: Plan, answer: Answer) -> Release:
 
 def document_of(plan: Plan) -> str:
     """The plan as a document, refused when no program could build it again."""
-    unknown = sorted(_kinds(encode(plan)) - KINDS.keys())
+    document = dumps(plan, indent=None)
+    named: list[Any] = []
+    json.loads(document, object_hook=lambda one: named.append(one.get("kind")))
+    unknown = sorted({kind for kind in named if isinstance(kind, str)} - KINDS.keys())
     if unknown:
         raise StoredError(f"kind {unknown[0]!r} is not one this program can load")
-    return dumps(plan, indent=None)
-
-
-def _kinds(data: Any) -> set[str]:
-    """Every kind that plain data names."""
-    found: set[str] = set()
-    rest = [data]
-    while rest:
-        one = rest.pop()
-        if isinstance(one, dict):
-            if isinstance(one.get("kind"), str):
-                found.add(one["kind"])
-            rest.extend(one.values())
-        elif isinstance(one, list):
-            rest.extend(item for item in one if isinstance(item, dict | list))
-    return found
+    return document
 
 
 # What the tables say.

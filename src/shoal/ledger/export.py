@@ -21,9 +21,11 @@ from shoal.ledger.accounts import Limit
 from shoal.ledger.entries import Entry, as_written
 from shoal.ledger.store import SqlLedger
 from shoal.ledger.totals import Total
+from shoal.noise.laplace import is_laplace
 
 FORMAT = "shoal-ledger/2"
 NEIGHBOURS = "one entry replaced"
+OWN = ("subject", "place", "at", "period", "part", "requester", "key", "members")
 GROUP = 10_000  # charges written at once
 
 
@@ -119,23 +121,12 @@ def charge_objects(ledger: SqlLedger) -> Iterator[dict[str, Any]]:
             if len(known) >= GROUP:
                 known.clear()
             known[kind] = _costs(entry, ledger.plan(entry.plan))
-        yield {
-            "subject": entry.subject,
-            "place": entry.place,
-            "at": entry.at,
-            "period": entry.period,
-            "part": entry.part,
-            "requester": entry.requester,
-            "key": entry.key,
-            "members": entry.members,
-            **known[kind],
-            "hash": entry.hash,
-        }
+        own = {name: getattr(entry, name) for name in OWN}
+        yield {**own, **known[kind], "hash": entry.hash}
 
 
 def _costs(entry: Entry, plan: Plan) -> dict[str, Any]:
     """What charges of the same plan and eta have in common."""
-    event = _event(plan)
     with as_written("the eta of a charge"):
         eta = None if entry.eta is None else float(Fraction(entry.eta))
     return {
@@ -146,17 +137,13 @@ def _costs(entry: Entry, plan: Plan) -> dict[str, Any]:
         "amount_exact": str(plan.guarantee.amount),
         "eta": eta,
         "eta_exact": entry.eta,
-        "neighbours": None if event is None else NEIGHBOURS,
-        "event": None if event is None else event[0],
-        "noise_multiplier": None if event is None else event[1],
+        **dict(zip(("neighbours", "event", "noise_multiplier"), _event(plan), strict=True)),
     }
 
 
-def _event(plan: Plan) -> tuple[str, float] | None:
-    """How other accountants call the release, and its noise multiplier; None when they cannot."""
-    from shoal.noise.laplace import is_laplace
-
+def _event(plan: Plan) -> tuple[str | None, str | None, float | None]:
+    """Neighbours, how other accountants call the release, and its multiplier; None: they cannot."""
     body = plan.additive
-    if body is not None and is_laplace(body.noise):
-        return "LaplaceDpEvent", float(1 / body.eta)
-    return None
+    if body is None or not is_laplace(body.noise):
+        return None, None, None
+    return NEIGHBOURS, "LaplaceDpEvent", float(1 / body.eta)

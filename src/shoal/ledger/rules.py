@@ -71,14 +71,7 @@ def ties(tally: Tally, conversions: Conversions) -> Total | str:
             return found
         worst = max(worst, found)
     text = f"additive Laplace noise on tied records adds to {significant(worst)}, record by record"
-    return Total(
-        notion="pufferfish",
-        amount=Fraction(worst),
-        rule=TIES,
-        eta=sum_eta(tally),
-        charges=tally.charges,
-        explanation=text,
-    )
+    return _total(tally, "pufferfish", Fraction(worst), TIES, text)
 
 
 def parallel_records(
@@ -265,17 +258,14 @@ def lift(tally: Tally, conversions: Conversions) -> Total | str:
     other = _not_single_entries(tally)
     if other is not None:
         return other
-    eta = sum_eta(tally)
-    if eta is None:
-        return _no_eta(tally)
-    try:
-        losses = [conversions.leakage(family, eta) for family in families(tally)]
-    except Refused as refusal:
-        return str(refusal)
-    worst = max(losses)
+    known = families(tally)
+    found = _worst(tally, lambda eta: [conversions.leakage(family, eta) for family in known])
+    if isinstance(found, str):
+        return found
+    eta, worst = found
     if not math.isfinite(worst):
         return f"the lift of eta = {significant(eta)} is infinite under these models"
-    each = "" if len(losses) == 1 else f", the worst of {len(losses)} families"
+    each = "" if len(known) == 1 else f", the worst of {len(known)} families"
     add = "the etas of any entry add to at most" if tally.placed else "etas add to"
     text = f"{add} {significant(eta)}, lifted to epsilon = {significant(worst)}{each}"
     return _total(tally, "pufferfish", Fraction(worst), LIFT, text)
@@ -297,15 +287,11 @@ def event_lift(tally: Tally, conversions: Conversions) -> Total | str:
     slots = {model.tied for plan, _ in tally for model in plan.task.family}
     if tally.placed or len(slots) > 1 or None in slots:
         return "an event is about all slots of one series, and the charges are about other lengths"
-    eta = sum_eta(tally)
-    if eta is None:
-        return _no_eta(tally)
-    known = list(dict.fromkeys(plan.task.family for plan, _ in tally))
-    try:
-        losses = [conversions.leakage_about(f, eta, s) for f in known for s in asked]
-    except (Refused, InputError) as refusal:
-        return str(refusal)
-    worst = max(losses)
+    pairs = [(f, s) for f in dict.fromkeys(p.task.family for p, _ in tally) for s in asked]
+    found = _worst(tally, lambda eta: [conversions.leakage_about(f, eta, s) for f, s in pairs])
+    if isinstance(found, str):
+        return found
+    eta, worst = found
     if not math.isfinite(worst):
         return f"the event lift of eta = {significant(eta)} is infinite under these models"
     text = (
@@ -350,8 +336,7 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
     other = _not_single_entries(tally)
     if other is not None:
         return other
-    eta = sum_eta(tally)
-    if eta is None:
+    if sum_eta(tally) is None:
         return _no_eta(tally)
     drawn = [plan.additive for plan, _ in tally]
     numbers = {None if body is None else one_number(body.query) for body in drawn}
@@ -363,11 +348,11 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
             "a series of at most some length may have been released in parts (with one matrix per "
             "step, or whole=True, it is not)"
         )
-    try:
-        losses = [conversions.same_answer(number, model, eta) for model in models(tally)]
-    except Refused as refusal:
-        return str(refusal)
-    worst = max(losses)
+    known = models(tally)
+    found = _worst(tally, lambda eta: [conversions.same_answer(number, m, eta) for m in known])
+    if isinstance(found, str):
+        return found
+    eta, worst = found
     if not math.isfinite(worst):
         return "what releases of one number tell is not computed for these models"
     text = f"releases of one number, etas adding to {significant(eta)}, tell {significant(worst)}"
@@ -395,6 +380,17 @@ def _not_single_entries(tally: Tally) -> str | None:
         if not each_entry(plan.task.secrets):
             return f"it speaks about single entries, not about {plan.task.secrets.subject}"
     return None
+
+
+def _worst(tally: Tally, losses: Callable[[Fraction], list[float]]) -> tuple[Fraction, float] | str:
+    """Ση and the largest of the losses at it, or why there is none."""
+    eta = sum_eta(tally)
+    if eta is None:
+        return _no_eta(tally)
+    try:
+        return eta, max(losses(eta))
+    except (Refused, InputError) as refusal:
+        return str(refusal)
 
 
 def _no_eta(tally: Tally) -> str:

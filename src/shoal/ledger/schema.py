@@ -136,18 +136,19 @@ def now() -> str:
 
 def house_head(connection: Connection) -> Head:
     """The end of the house chain, whichever table holds it."""
-    rows = connection.execute(_HOUSE_HEAD).all()
+    return _last(connection, "shoal_house", "shoal_versions")
+
+
+def _last(connection: Connection, *tables: str) -> Head:
+    """The last row of a chain that goes through several tables."""
+    ends = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT seq, hash FROM {name} ORDER BY seq DESC LIMIT 1) AS {name}_end"
+        for name in tables
+    )
+    rows = connection.execute(text(ends)).all()
     if not all(type(seq) is int and type(digest) is str for seq, digest in rows):
         raise LedgerError("the ledger's rules were changed by hand; run ledger verify")
     return max((Head(seq, digest) for seq, digest in rows), default=NO_LINK)
-
-
-_HOUSE_HEAD = text(
-    " UNION ALL ".join(
-        f"SELECT * FROM (SELECT seq, hash FROM {name} ORDER BY seq DESC LIMIT 1) AS {name}_end"
-        for name in ("shoal_house", "shoal_versions")
-    )
-)
 
 
 def append(connection: Connection, table: Table, last: Head, **fields: str) -> Head:
@@ -161,6 +162,14 @@ def append(connection: Connection, table: Table, last: Head, **fields: str) -> H
     row["hash"] = link_hash(table.name, row)
     connection.execute(table.insert(), row)
     return Head(row["seq"], row["hash"])
+
+
+def decree(
+    connection: Connection, last: Head, kind: str, name: str, document: Mapping[str, Any], by: str
+) -> Head:
+    """Add a rule, or a checkpoint, to the house chain after `last`; the new end."""
+    said = json.dumps(document, ensure_ascii=False)
+    return append(connection, HOUSE, last, kind=kind, name=name, document=said, changed_by=by)
 
 
 # Checkpoints: one hash over the ends of all subjects' chains.
@@ -194,15 +203,7 @@ def lay_checkpoint(
     root, charges = merkle_root(ends), sum(end.seq for end in ends.values())
     said = checkpoint_text(last.hash, root, len(ends), charges)
     document = {"subjects": len(ends), "charges": charges, "signature": sign and sign(said)}
-    return append(
-        connection,
-        HOUSE,
-        last,
-        kind="checkpoint",
-        name=root,
-        document=json.dumps(document),
-        changed_by=by,
-    )
+    return decree(connection, last, "checkpoint", root, document, by)
 
 
 def checkpoint_text(previous: str, root: str, subjects: int, charges: int) -> str:
@@ -248,7 +249,7 @@ def bring_up_to_date(connection: Connection, words: Words, program: str) -> None
         connection.exec_driver_sql(words.old)
     for statement in _creation(words, fresh=not found):
         connection.exec_driver_sql(statement)
-    last = _old_head(connection) if found else NO_LINK
+    last = _last(connection, "shoal_versions", *OLD_TABLES) if found else NO_LINK
     last = append(connection, VERSIONS, last, version=str(NEWEST), program=program)
     if found:
         _copy(connection, last)
@@ -296,14 +297,6 @@ UNIQUE: dict[str, tuple[tuple[str, ...], ...]] = {
 # Versions 1 and 2: one chain through four tables.
 
 
-def _old_head(connection: Connection) -> Head:
-    ends = " UNION ALL ".join(
-        f"SELECT * FROM (SELECT seq, hash FROM {name} ORDER BY seq DESC LIMIT 1) AS {name}_end"
-        for name in ("shoal_versions", *OLD_TABLES)
-    )
-    return max(Head(seq, digest) for seq, digest in connection.execute(text(ends)))
-
-
 def _copy(connection: Connection, last: Head) -> None:
     """What the old tables say, in the new ones: plans, limits in force, and charges by subject."""
     connection.exec_driver_sql(
@@ -312,16 +305,9 @@ def _copy(connection: Connection, last: Head) -> None:
     house = last.seq
     for row in connection.execute(text("SELECT * FROM shoal_limits ORDER BY seq")).mappings():
         names = ("unit", "amount", "subject", "period", "requester")
-        document = json.dumps({name: row[name] for name in names}, ensure_ascii=False)
-        last = append(
-            connection,
-            HOUSE,
-            last,
-            kind="limit",
-            name=row["subject"],
-            document=document,
-            changed_by=f"unknown, before version {NEWEST}",
-        )
+        document = {name: row[name] for name in names}
+        unknown = f"unknown, before version {NEWEST}"
+        last = decree(connection, last, "limit", row["subject"], document, unknown)
         house = last.seq
     old = connection.execute(text("SELECT * FROM shoal_charges ORDER BY seq")).mappings()
     ends: dict[str, Head] = {}

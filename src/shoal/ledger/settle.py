@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
-from shoal.additive.choice import LOSS_TOLERANCE
 from shoal.core.charge import Charge
-from shoal.core.errors import BudgetError, InputError, LedgerError, PromiseBroken
-from shoal.core.numbers import significant
+from shoal.core.errors import BudgetError, InputError, LedgerError
 from shoal.core.plan import Plan, Release
-from shoal.ledger.accounts import EACH, SPARE, Account, Judge, Kind, Limit
+from shoal.ledger.accounts import EACH, SPARE, Account, HouseRules, Judge, Kind, Limit
 from shoal.ledger.database import ATTEMPTS, Database, newer
 from shoal.ledger.entries import (
     ADD_PLAN,
@@ -63,15 +61,6 @@ OVERTAKEN = 2  # times that a single charge may be overtaken before it asks othe
 Settlement = Release | BudgetError
 Sample = Callable[[list[int]], Sequence[Release]]
 Documents = dict[str, str]  # plans by fingerprint
-
-
-class HouseRules(NamedTuple):
-    """What the house chain says at one link: limits by subject, trusted signers, signed plans."""
-
-    seq: int
-    limits: dict[str, list[Limit]]
-    signers: frozenset[str]
-    signed: frozenset[str]
 
 
 class LedgerView(NamedTuple):
@@ -203,7 +192,7 @@ class Till:
 
     def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Settlement | None:
         """The outcome of one charge, with nothing locked; None when somebody else came first."""
-        seen = self._remembered(charge)
+        seen = self._recalled([charge.subject])
         # a step's key is new nearly always, and adding it finds out; what a day has begun with may
         # not be drawn anew, so other keys are looked up first
         guessed = seen is not None and charge.key is not None and charge.plan.by_step
@@ -214,7 +203,7 @@ class Till:
             if stored is not None:
                 return stored
         account = seen.accounts[charge.subject].copy()
-        refusal = self._gate(seen, self.memory.computed)(account, charge, charge.subject)
+        refusal = self._judge(seen, self.memory.computed)(account, charge, charge.subject)
         if refusal is not None:
             return self._confirmed(refusal, charge, seen)
         try:
@@ -247,13 +236,6 @@ class Till:
         account.add(head, Kind.of(charge))
         self.books.keep(charge.subject, account)
         return release
-
-    def _remembered(self, charge: Charge) -> LedgerView | None:
-        """What a charge may be judged by without looking; None when that is not enough."""
-        house, account = self.books.house, self.books.accounts.get(charge.subject)
-        if house is None or account is None:
-            return None
-        return LedgerView(house, self.books.everybody, {charge.subject: account})
 
     def _glanced(self, charge: Charge, seen: LedgerView) -> LedgerView | None:
         """What is remembered, brought up to date; None when its key was used, or all is new."""
@@ -308,7 +290,8 @@ class Till:
         """
         subjects = sorted({name for charge in charges for name in lines(charge)})
         batch = Batch(connection, charges, subjects, sample, documents, conversions, {})
-        seen = self._recalled(charges, subjects) if guess else None
+        stepped = guess and all(charge.plan.by_step for charge in charges)
+        seen = self._recalled(subjects) if stepped else None
         if seen is not None:
             outcomes = self._tried(batch, seen, guessed=True)
             if outcomes is not None:
@@ -357,12 +340,10 @@ class Till:
         outcomes.update((place, outcomes[first]) for place, first in twins)
         return [outcomes[place] for place in range(len(charges))]
 
-    def _recalled(self, charges: Sequence[Charge], subjects: Sequence[str]) -> LedgerView | None:
-        """What steps may be judged by without looking; None when that is not enough."""
+    def _recalled(self, subjects: Sequence[str]) -> LedgerView | None:
+        """What charges may be judged by without looking; None when that is not enough."""
         house, known = self.books.house, self.books.accounts
-        if house is None or not all(charge.plan.by_step for charge in charges):
-            return None
-        if not all(name in known for name in subjects):
+        if house is None or not all(name in known for name in subjects):
             return None
         return LedgerView(house, self.books.everybody, {name: known[name] for name in subjects})
 
@@ -394,7 +375,7 @@ class Till:
     ) -> dict[int, BudgetError]:
         """The refused charges and why; the allowed ones are counted in `after`."""
         everybody = after.get(EACH, seen.everybody)
-        gate = self._gate(seen._replace(everybody=everybody), conversions, connection)
+        judge = self._judge(seen._replace(everybody=everybody), conversions, connection)
         everyone = _everyone(connection) if EACH in after else {}
         refused: dict[int, BudgetError] = {}
         for place in fresh:
@@ -404,7 +385,7 @@ class Till:
             if EACH in names:
                 known = {name: account for name, account in after.items() if name != EACH}
                 concerned = {**everyone, **known, EACH: Account()}
-            told = (gate(account, charge, name) for name, account in concerned.items())
+            told = (judge(account, charge, name) for name, account in concerned.items())
             refusal = next((one for one in told if one is not None), None)
             if refusal is not None:
                 refused[place] = refusal
@@ -413,9 +394,9 @@ class Till:
                 after[name].add(Head(after[name].head.seq + 1, ""), Kind.of(charge))
         return refused
 
-    def _gate(
+    def _judge(
         self, seen: LedgerView, conversions: Conversions, connection: Connection | None = None
-    ) -> Gate:
+    ) -> Judge:
         def plan(name: str) -> Plan:
             known = self.books.plans.get(name)
             if known is not None:
@@ -424,8 +405,7 @@ class Till:
                 return self.books.plan(connection, name)
             return self.database.read(lambda c: self.books.plan(c, name))
 
-        judge = Judge(seen.house.limits, seen.house.seq, plan, conversions, seen.everybody)
-        return Gate(self.books, seen.house, judge)
+        return Judge(seen.house, plan, conversions, seen.everybody, self.books.confirmed)
 
     # What is known, and what is stored.
 
@@ -539,37 +519,6 @@ def _everyone(connection: Connection) -> dict[str, Account]:
         found.setdefault(subject, Account()).counts[Kind(*kind)] += times
     found.pop(EACH, None)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """A judge who looks at the plan first: is it what it says, and may it be used here?"""
-
-    books: Books
-    house: HouseRules
-    judge: Judge
-
-    def __call__(self, account: Account, charge: Charge, subject: str) -> BudgetError | None:
-        if charge.plan.fingerprint not in self.books.confirmed:
-            self._confirm(charge.plan)
-        if self.house.signers and charge.plan.fingerprint not in self.house.signed:
-            return BudgetError(
-                f"plan {charge.plan.fingerprint[:12]}… is not signed, and this ledger takes only "
-                "plans of named signers; sign it with `shoal ledger sign`"
-            )
-        return self.judge(account, charge, subject)
-
-    def _confirm(self, plan: Plan) -> None:
-        """Refuse a plan that says of itself what is not so: nothing it says is believed."""
-        loss = self.judge.conversions.recheck(plan)
-        most = float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE)
-        if loss == float("inf") or (plan.guarantee.proved and not loss <= most):
-            raise PromiseBroken(
-                f"the plan of {plan.mechanism} promises {significant(plan.guarantee.amount)}, and "
-                "what it draws, or how it says it adds to others, is something else: it was "
-                "changed; calibrate it again"
-            )
-        self.books.confirmed.add(plan.fingerprint)
 
 
 def _apart(

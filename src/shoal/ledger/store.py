@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,11 +37,10 @@ from shoal.ledger.entries import (
 )
 from shoal.ledger.rules import least_total, parallel, standard_conversions, told
 from shoal.ledger.schema import (
-    HOUSE,
     NEWEST,
     NO_LINK,
     Head,
-    append,
+    decree,
     house_head,
     lay_checkpoint,
     version,
@@ -205,18 +203,15 @@ class SqlLedger(Shown):
 
         `verify` with that hash shows whether anything before it was cut off, of any subject.
         """
-        self._check_open()
         sign = None if signer is None else signer.sign
         steady = self.database.dialect.words.steady
 
-        def work(connection: Connection) -> Head:
-            self._begin_decree(connection)
+        def work(connection: Connection, last: Head, who: str) -> Head:
             if steady is not None:
                 connection.exec_driver_sql(steady)
-            who = by or self._user(connection)
-            return lay_checkpoint(connection, house_head(connection), who, sign)
+            return lay_checkpoint(connection, last, who, sign)
 
-        return self.database.write(work)
+        return self._in_house(work, by)
 
     def changes(self) -> list[Change]:
         """All that was ever done to limits, signers and checkpoints, oldest first."""
@@ -374,31 +369,24 @@ class SqlLedger(Shown):
 
     def _decree(self, kind: str, name: str, document: dict[str, Any], by: str | None) -> None:
         """Add a link to the house chain."""
-        self._check_open()
         if by is not None:
             checked_text(by, "by")
+        self._in_house(lambda c, last, who: decree(c, last, kind, name, document, who), by)
 
-        def work(connection: Connection) -> None:
-            self._begin_decree(connection)
-            append(
-                connection,
-                HOUSE,
-                house_head(connection),
-                kind=kind,
-                name=name,
-                document=json.dumps(document, ensure_ascii=False),
-                changed_by=by or self._user(connection),
-            )
-
-        self.database.write(work)
-
-    def _begin_decree(self, connection: Connection) -> None:
-        if self.database.dialect.guard is not None:
-            connection.exec_driver_sql(self.database.dialect.guard)
-        found = version(connection)
-        if found > NEWEST:
-            self.obstacle = newer(found)
+    def _in_house(self, work: Callable[[Connection, Head, str], Head], by: str | None) -> Head:
+        """What `work` adds after the end of the house chain; nobody else adds to it meanwhile."""
         self._check_open()
+
+        def alone(connection: Connection) -> Head:
+            if self.database.dialect.guard is not None:
+                connection.exec_driver_sql(self.database.dialect.guard)
+            found = version(connection)
+            if found > NEWEST:
+                self.obstacle = newer(found)
+            self._check_open()
+            return work(connection, house_head(connection), by or self._user(connection))
+
+        return self.database.write(alone)
 
     def _user(self, connection: Connection) -> str:
         """Who is at work: the server's user, or this machine's."""

@@ -160,6 +160,7 @@ def sum_eta(tally: Tally) -> Fraction | None:
 
 
 LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
+CONVERTED = ("leakage", "composed_loss", "recheck", "same_answer", "leakage_about")
 RETRIES = 3  # times that other writers may change what a conversion was prepared for
 
 Settled = TypeVar("Settled")
@@ -171,7 +172,7 @@ class NotConverted(Exception):
     `outrun` says whether it depends on what others write meanwhile: a plan's own loss does not.
     """
 
-    def __init__(self, compute: Callable[[], None], outrun: bool) -> None:
+    def __init__(self, compute: Callable[[], object], outrun: bool) -> None:
         super().__init__("a conversion has to be computed first")
         self.compute = compute
         self.outrun = outrun
@@ -187,8 +188,8 @@ class KnownConversions:
     def __init__(self, conversions: Conversions) -> None:
         self._conversions = conversions
         self._known: dict[object, float | Refused] = {}
-        self.recalled = self._answered(self._recall)
-        self.computed = self._answered(self._compute)
+        self.recalled = self._answered(at_once=False)
+        self.computed = self._answered(at_once=True)
 
     def patiently(self, work: Callable[[Conversions], Settled]) -> Settled:
         """`work` done with what is remembered; what is missing is computed outside of it.
@@ -204,52 +205,39 @@ class KnownConversions:
                 beaten += missing.outrun
         return work(self.computed)
 
-    def _answered(
-        self, answer: Callable[[tuple[Any, ...], Callable[[], float]], float]
-    ) -> Conversions:
+    def _answered(self, *, at_once: bool) -> Conversions:
+        """The conversions, answered from memory; what is not there is worked out, or raised."""
+
         def by_name(name: str) -> Callable[..., float]:
             own = getattr(self._conversions, name)
 
             def converted(*given: Any) -> float:
                 # the order of plans does not matter
-                key = (tallied(one) if isinstance(one, list) else one for one in given)
-                return answer((name, *key), lambda: own(*given))
+                key = (name, *(tallied(one) if isinstance(one, list) else one for one in given))
+                if key not in self._known and not at_once:
+                    raise NotConverted(lambda: self._learn(key, own, given), name != "recheck")
+                found = self._learn(key, own, given)
+                if isinstance(found, Refused):
+                    raise found
+                return found
 
             return converted
 
-        return Conversions(
-            leakage=by_name("leakage"),
-            composed_loss=by_name("composed_loss"),
-            recheck=by_name("recheck"),
-            same_answer=by_name("same_answer"),
-            leakage_about=by_name("leakage_about"),
-        )
+        answered: dict[str, Any] = {name: by_name(name) for name in CONVERTED}
+        return Conversions(**answered)
 
-    def _recall(self, key: tuple[Any, ...], compute: Callable[[], float]) -> float:
+    def _learn(
+        self, key: object, own: Callable[..., float], given: tuple[Any, ...]
+    ) -> float | Refused:
+        """The number, or the refusal, remembered: both are final."""
         if key not in self._known:
-            raise NotConverted(lambda: self._learn(key, compute), key[0] != "recheck")
-        return _told(self._known[key])
-
-    def _compute(self, key: tuple[Any, ...], compute: Callable[[], float]) -> float:
-        self._learn(key, compute)
-        return _told(self._known[key])
-
-    def _learn(self, key: tuple[Any, ...], compute: Callable[[], float]) -> None:
-        """Remember the number, or the refusal: both are final."""
-        if key in self._known:
-            return
-        while len(self._known) >= LARGEST:
-            self._known.pop(next(iter(self._known)), None)
-        try:
-            self._known[key] = compute()
-        except Refused as refusal:
-            self._known[key] = refusal
-
-
-def _told(known: float | Refused) -> float:
-    if isinstance(known, Refused):
-        raise known
-    return known
+            while len(self._known) >= LARGEST:
+                self._known.pop(next(iter(self._known)), None)
+            try:
+                self._known[key] = own(*given)
+            except Refused as refusal:
+                self._known[key] = refusal
+        return self._known[key]
 
 
 # Whether charges can be about the same data at all, and what all of them together protect.

@@ -191,8 +191,6 @@ class Inspection:
         for partition in rows.partitions(FETCHED):
             for row in partition:
                 if row[0] != subject:
-                    if found is not None and found == subject:
-                        self.since = last.seq - at
                     last, subject, house = NO_LINK, row[0], 0
                 *fields, digest = row
                 place, house_now = (n if type(n) is int else NOWHERE for n in (row[1], row[11]))
@@ -209,8 +207,8 @@ class Inspection:
                 for index in range(len(places)):
                     if house < places[index]:
                         cover[index][subject] = last
-        if found is not None and found == subject:
-            self.since = last.seq - at
+        if found is not None:
+            self.since = self.ends[found].seq - at
         for checkpoint, ends in zip(self.checkpoints, cover, strict=True):
             self._check_cover(checkpoint, ends)
 
@@ -271,16 +269,14 @@ class Inspection:
     def _compare_copies(self) -> None:
         """Charges of versions 1 and 2 must be in the chains of their subjects, as they were."""
         ends: dict[str, Head] = {}
-        asked = text("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
+        asked = text(
+            "SELECT house, hash FROM shoal_entries WHERE subject = :subject AND place = :place"
+        )
         for seq, table, row in self._rows("shoal_charges"):
             place = ends.get(row["subject"], NO_LINK).seq + 1
             given = {"subject": row["subject"], "place": place}
-            entry = self.connection.execute(
-                text("SELECT house FROM shoal_entries WHERE subject = :subject AND place = :place"),
-                given,
-            ).scalar()
-            made = copied(row, ends, entry if isinstance(entry, int) else 0)
-            if self.connection.execute(asked, given).scalar() != made["hash"]:
+            house, digest = self.connection.execute(asked, given).first() or (0, None)
+            if digest != copied(row, ends, house if isinstance(house, int) else 0)["hash"]:
                 self.problems.append(f"link {seq} ({table}) is not in the chain of its subject")
 
     def _look_at_triggers(self, present: set[str]) -> None:

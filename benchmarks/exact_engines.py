@@ -20,11 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.queries import count
-from shoal.chains.exact.answers import walked_sum
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.past_future import PastFutureBound
 from shoal.chains.exact.sums import ChainSum
-from shoal.chains.exact.windows import least_scale
+from shoal.chains.exact.windows import least_scale, walked_sum
 from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
 from studies.sources import activity, power

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from shoal.additive.choice import row_named
 from shoal.additive.queries import count, histogram
-from shoal.chains.exact.answers import kept_laws
+from shoal.chains.exact.windows import kept_laws
 from shoal.chains.fit import fit_chain
 from shoal.chains.lift.row import chain_lift
 from shoal.chains.model import MarkovChain

@@ -21,9 +21,16 @@ from scipy.optimize import linprog
 import shoal
 from shoal.additive import optimal_table
 from shoal.additive.answer_laws import answer_weights
-from shoal.additive.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
-from shoal.additive.optimal_table import NAME, WHOLE, Tabulated
-from shoal.additive.usefulness import least_error
+from shoal.additive.choice import (
+    MECHANISMS,
+    calibrated,
+    choose,
+    confirmed,
+    least_error,
+    verify_promise,
+)
+from shoal.additive.exact import TABLE as NAME
+from shoal.additive.optimal_table import WHOLE, Tabulated
 from shoal.attacks.beliefs import released
 from shoal.cli.plan import _useful
 from shoal.core.charge import AsEntryDP

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.mixture import mixture_loss, smallest_scale, smoothed
-from shoal.chains.exact.offsets import two_point
+from shoal.additive.mixture import mixture_loss, smallest_scale, smoothed, two_point
 from shoal.chains.exact.sums import chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss
 from shoal.core.codec import Floats

@@ -12,7 +12,7 @@ import pytest
 
 import shoal
 from shoal.additive.choice import choose, verify_promise
-from shoal.additive.eta_search import climb, largest_eta
+from shoal.additive.lift import climb, largest_eta
 from shoal.additive.mixture import narrowed
 from shoal.attacks.beliefs import attack, released
 from shoal.chains.exact.blocks import Cell

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.usefulness import usefulness
+from shoal.additive.choice import usefulness
 from shoal.core.plan import UselessRelease
 
 MATRIX = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7]]

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.additive.exact import MAX_ANSWERS, Steps, answer_steps, answer_sums, walk_of
 from shoal.additive.mixture import TooLarge
 from shoal.additive.plans import eta_above
 from shoal.additive.queries import LinearQuery, linear, weighted_sum
 from shoal.core.codec import Bools, Floats
-from shoal.core.errors import InputError, Refused, ShoalError
+from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Model, Query, Task
 from shoal.core.walk import Walk
 
@@ -271,8 +272,6 @@ def same_answer_loss(number: LinearQuery, model: Model, eta: Fraction) -> float:
 # outcome by outcome.
 
 
-MAX_ANSWERS = 33  # programs over more answers take more than a second or so
-MAX_OUTCOMES = 2**14  # of a table that is gone through outcome by outcome
 ROUNDED = 2.0**-44  # relative; a network written out rounds each outcome fewer than 256 times
 
 Weights = dict[int, int]  # an answer in lattice steps to its weight; absent where it is 0
@@ -315,35 +314,16 @@ class AnswerWeights(NamedTuple):
         return np.asarray(np.mean(rows, axis=0))
 
 
-def why_not(task: Task) -> str | None:
-    """Why the laws of the answer are not written out, from the shape of the task alone."""
-    if len(task.query.labels) > 1:
-        return "a table of laws is made for one number, not for several at once"
-    try:
-        steps = [_steps(model, task.query) for model in task.family]
-    except (Refused, InputError) as why:
-        return str(why)
-    if any(own != steps[0] for own in steps[1:]):
-        return "the models are about data of different sizes, and a table is for one"
-    found = _sums(steps[0])
-    if found is None:
-        return (
-            f"the answer can take more than {MAX_ANSWERS} values over {len(steps[0])} entries; a "
-            "table of laws is made for fewer"
-        )
-    return None
-
-
 @lru_cache(maxsize=32)
 def answer_weights(task: Task) -> AnswerWeights:
     """The laws of the answer given each value of each entry, under every model."""
-    steps = _steps(task.family[0], task.query)
-    answers = _sums(steps)
+    steps = answer_steps(task.family[0], task.query)
+    answers = answer_sums(steps)
     if answers is None:
         raise Refused(f"the answer can take more than {MAX_ANSWERS} values")
     laws: list[ValueWeights] = []
     for model in task.family:
-        walk = _walk_of(model)
+        walk = walk_of(model)
         if walk is None:
             table, error = _written(model)
             found = _table_weights(table.probability, steps)
@@ -357,81 +337,6 @@ def _laws(by_value: Iterable[Weights], answers: Sequence[int], error: float) -> 
     """Rows of the values that are possible."""
     rows = tuple(tuple(own.get(a, 0) for a in answers) for own in by_value if any(own.values()))
     return ValueWeights(rows, tuple(map(sum, rows)), error)
-
-
-# What each value of each entry adds, and the sums there are.
-
-
-Steps = tuple[tuple[int, ...], ...]  # for every entry, what each of its values adds
-
-
-def _steps(model: Model, query: Query) -> Steps:
-    """What every value of every entry adds to the answer, in lattice steps."""
-    walk = _walk_of(model)
-    if walk is None:
-        return _named_steps(model, query)
-    asked = linear(query)
-    if asked is None:
-        raise Refused("a table of laws is made for sums over entries only")
-    nodes = walk.admitted(query).length
-    if nodes is None:
-        raise Refused("a table of laws needs series of one length, and the model covers any")
-    own = tuple(row[0] for row in asked.multiples())
-    entries = nodes + walk.order - 1
-    if (max(own) - min(own)) and entries > MAX_ANSWERS:
-        raise Refused(
-            f"series of {entries} entries have more than {MAX_ANSWERS} answers; a table of laws is "
-            "made for fewer"
-        )
-    return (own,) * entries
-
-
-def _walk_of(model: Model) -> Walk | None:
-    """The walk with one initial law that a model is; None where it does not move in time."""
-    walk = model.walk()
-    if isinstance(walk, str):
-        return None
-    if walk.initial is None:
-        raise Refused("a table of laws needs one initial law, and the model has every one")
-    return walk
-
-
-def _named_steps(model: Any, query: Query) -> Steps:
-    """The same for named variables, by changing one at a time."""
-    domains = getattr(model, "domains", None)
-    if domains is None:
-        raise Refused(
-            "a table of laws is made for series, tables, networks and contagion, not "
-            f"{model.describe()}"
-        )
-    if len(domains) < 2 or math.prod(map(len, domains)) > MAX_OUTCOMES:
-        raise Refused(
-            f"a table of laws is made for 2 variables or more with at most {MAX_OUTCOMES} outcomes "
-            "together"
-        )
-    first = [domain[0] for domain in domains]
-    try:
-        none = query.evaluate(query.read(first))[0]
-        changed = [
-            tuple(
-                query.evaluate(query.read([*first[:v], value, *first[v + 1 :]]))[0] - none
-                for value in domain
-            )
-            for v, domain in enumerate(domains)
-        ]
-    except ShoalError as why:
-        raise Refused(f"the query is not about one value of each variable: {why}") from None
-    return (tuple(none + step for step in changed[0]), *changed[1:])
-
-
-def _sums(steps: Steps) -> tuple[int, ...] | None:
-    """All sums of one step per entry, in increasing order; None where there are too many."""
-    found = {0}
-    for own in steps:
-        found = {total + step for total in found for step in set(own)}
-        if len(found) > MAX_ANSWERS:
-            return None
-    return tuple(sorted(found))
 
 
 # Walks, entry by entry.
@@ -452,14 +357,10 @@ def _walk_weights(walk: Walk, steps: Steps) -> Iterator[list[Weights]]:
 def _pasts(walk: Walk, steps: Steps, nodes: int) -> list[list[Weights]]:
     """For every node and state, the weights of the sums up to it, its own entries included."""
     assert walk.initial is not None
-    rows = [[{0: weight} for weight in _whole(walk.initial)]]
-    rows[0] = _moved(rows[0], walk, steps, 0)
+    first: list[Weights] = [{0: weight} for weight in _whole(walk.initial)]
+    rows = [_moved(first, walk, steps, 0)]
     for node in range(1, nodes):
-        matrix = _whole(walk.matrix(node - 1))
-        arrived: list[Weights] = [{} for _ in range(walk.size)]
-        for before, onward in zip(rows[-1], matrix, strict=True):
-            for state, weight in enumerate(onward):
-                _add(arrived[state], before, weight)
+        arrived = _added(_whole(walk.matrix(node - 1).T), rows[-1])
         rows.append(_moved(arrived, walk, steps, node))
     return rows
 
@@ -468,14 +369,18 @@ def _futures(walk: Walk, steps: Steps, nodes: int) -> list[list[Weights]]:
     """For every node and state, the weights of the sums after it."""
     rows: list[list[Weights]] = [[{0: 1} for _ in range(walk.size)]]
     for node in range(nodes - 1, 0, -1):
-        matrix = _whole(walk.matrix(node - 1))
-        told = _moved(rows[0], walk, steps, node)
-        before: list[Weights] = [{} for _ in range(walk.size)]
-        for own, onward in zip(before, matrix, strict=True):
-            for state, weight in enumerate(onward):
-                _add(own, told[state], weight)
-        rows.insert(0, before)
-    return rows
+        told = _moved(rows[-1], walk, steps, node)
+        rows.append(_added(_whole(walk.matrix(node - 1)), told))
+    return rows[::-1]
+
+
+def _added(matrix: list[list[int]], rows: list[Weights]) -> list[Weights]:
+    """For every row of a matrix, the weights it gives the states' own, added up."""
+    found: list[Weights] = [{} for _ in matrix]
+    for own, shares in zip(found, matrix, strict=True):
+        for share, row in zip(shares, rows, strict=True):
+            _add(own, row, share)
+    return found
 
 
 def _moved(rows: list[Weights], walk: Walk, steps: Steps, node: int) -> list[Weights]:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from numbers import Real
+from typing import Any
 
-from shoal.additive import (
-    exact,
-)
+import numpy as np
+
+from shoal.additive import exact
 from shoal.additive.plans import Mechanism
 from shoal.core.charge import Composition
-from shoal.core.errors import InputError, PromiseBroken, Refused
-from shoal.core.numbers import Number, positive
+from shoal.core.codec import Floats
+from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
+from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
 from shoal.core.progress import no_time_limit, time_left, time_limit, told
-from shoal.core.registry import Shown, Table, stranger
+from shoal.core.registry import Shown, Table, load, stranger
 from shoal.core.task import Model, Query, Secrets, Task, as_family
+from shoal.noise.primitives import SeededRng
 
 # every row of every family; ties in cost go to the earlier row
 MECHANISMS: Table[Mechanism] = Table(lambda family: family.rows)
@@ -54,7 +57,10 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool =
         return Choice(calibrated(row_named(mechanism), task, amount), {})
     found = _without_hopeless(task, amount) if prune else None
     if found is None:
-        found = {name: _attempt(name, task, amount) for name in _counted_rows()}
+        found = {}
+        for number, name in enumerate(MECHANISMS):
+            told(number, len(MECHANISMS))
+            found[name] = _attempt(name, task, amount)
     notion = task.secrets.notion
     fit = [
         plan
@@ -64,9 +70,7 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool =
         and plan.guarantee.gives(notion)
         and not MECHANISMS[plan.mechanism].narrows(task)
     ]
-    alternatives = {
-        name: plan if isinstance(plan, Plan) else str(plan) for name, plan in found.items()
-    }
+    alternatives = {name: p if isinstance(p, Plan) else str(p) for name, p in found.items()}
     if not fit:
         for why in found.values():
             if isinstance(why, InputError):
@@ -148,8 +152,10 @@ def _least(fit: list[Plan]) -> Plan:
     """The plan of least cost; `exact` where it comes near, so that the choice is one and the same
     whether or not every row was looked at."""
     best = min(fit, key=lambda plan: plan.cost)
-    near = [plan for plan in fit if plan.mechanism == exact.NAME]
-    return next((plan for plan in near if plan.cost <= best.cost * (1 + _let_be(plan))), best)
+    for plan in fit:
+        if plan.mechanism == exact.NAME and plan.cost <= best.cost * (1 + _let_be(plan)):
+            return plan
+    return best
 
 
 def _let_be(plan: Plan) -> float:
@@ -160,14 +166,7 @@ def _let_be(plan: Plan) -> float:
     return max(NEGLIGIBLE, exact.missed(plan))
 
 
-def _counted_rows() -> Iterator[str]:
-    """The name of every row, telling how many are done."""
-    for number, name in enumerate(MECHANISMS):
-        told(number, len(MECHANISMS))
-        yield name
-
-
-def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str | InputError] | None:
+def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | InputError] | None:
     """Every row but those that cannot have noticeably less noise than `exact`; None for no such.
 
     On a slow chain the least noise any row could promise is known before any of them is
@@ -175,7 +174,7 @@ def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str |
     """
     row = MECHANISMS.get(exact.NAME)
     least = None if row is None or _refusal(row, task) else exact.least_cost(task, amount)
-    if row is None or least is None:
+    if least is None:
         return None
     found = _attempt(exact.NAME, task, amount)
     if not isinstance(found, Plan) or found.cost > least * (1 + _let_be(found)):
@@ -184,12 +183,11 @@ def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str |
     if _let_be(found) > NEGLIGIBLE:
         left = f"not looked at: here it would save at most {_let_be(found):.1%} of the noise"
     return {
-        name: found if name == exact.NAME else _refused(name, task) or left for name in MECHANISMS
+        name: found
+        if name == exact.NAME
+        else stranger(name, task) or _refusal(MECHANISMS[name], task) or left
+        for name in MECHANISMS
     }
-
-
-def _refused(name: str, task: Task) -> str | None:
-    return stranger(name, task) or _refusal(MECHANISMS[name], task)
 
 
 def _refusal(row: Mechanism, task: Task) -> str | None:
@@ -370,12 +368,9 @@ def _likely_budget(plan: Plan, budget: Fraction, confidence: float, wanted: floa
     if plan.additive is not None and error is not None:
         scale = _widest(plan.additive.noise, confidence, wanted)
         noise = replace(plan.additive.noise, scale=scale)  # type: ignore[type-var]
-        try:
-            loss = row_named(plan.mechanism).loss(
-                replace(plan, body=Additive(plan.task.query, noise))
-            )
-        except (Refused, InputError, PromiseBroken):
-            loss = math.inf
+        wider = replace(plan, body=Additive(plan.task.query, noise))
+        with suppress(Refused, InputError, PromiseBroken):
+            loss = row_named(plan.mechanism).loss(wider)
     if not 0 < loss < math.inf:
         off = 0.0 if error is None else error.bound
         loss = float(budget) * (off / wanted if 0 < off < math.inf else 1.0)
@@ -401,3 +396,205 @@ def standing(plan: Plan) -> str:
         return f"{plan.guarantee.notion} only"
     narrow = MECHANISMS[plan.mechanism].narrows(plan.task)
     return "proved, for one size of data" if narrow else "proved"
+
+
+# Is a release worth making: its noise beside the range of the answer and beside the public model,
+# of which a normal law with the answer's mean and variance is taken. A guide, not a promise.
+
+
+USUAL = 1e-3, 20  # budgets beyond which something is said
+SAMPLES, MOST_VARIABLES = 200, 2000  # outcomes of a network, and the largest that is drawn from
+FAR = 0.995  # above the least error, relatively: then the least itself is said
+NORMAL = math.sqrt(2 / math.pi)  # mean distance from the mean, in standard deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Usefulness:
+    """What a plan's noise means for its answer, per value, in the query's unit.
+
+    `error` is the mean error of a value, `spread` how far apart two answers can be at most (None:
+    no limit is known), `prior_error` the mean error of somebody who guesses from the public model
+    alone, for the value where that is largest (None: not known). `warnings` are sentences.
+    """
+
+    error: float | None
+    spread: float | None
+    prior_error: float | None
+    unit: str
+    warnings: tuple[str, ...]
+
+    @property
+    def tells(self) -> bool:
+        """Whether the release says more than the range and the public model do."""
+        if self.error is None:
+            return True
+        limits = [limit for limit in (self.spread, self.prior_error) if limit is not None]
+        return all(self.error < limit for limit in limits)
+
+    def describe(self) -> str:
+        """How good it is, in a sentence; empty when nothing can be compared."""
+        if self.error is None or (self.spread is None and self.prior_error is None):
+            return ""
+        parts = [f"a value is off by {significant(self.error, 3)} {self.unit} on average"]
+        if self.prior_error is not None:
+            guess = significant(self.prior_error, 3)
+            parts.append(f"who guesses from the public model alone is off by {guess}")
+        if self.spread is not None:
+            parts.append(f"answers can be {significant(self.spread, 3)} apart")
+        return "; ".join(parts) + "."
+
+
+@lru_cache(maxsize=256)
+def usefulness(plan: Plan) -> Usefulness:
+    """The noise of `plan` beside the range of its answer and its models' own guesses."""
+    error = plan.error()
+    expected = None if error is None else error.expected
+    if hasattr(plan.body, "mean_error"):  # noise errs alike at every answer, a table does not
+        expected = plan.body.mean_error(plan.task)
+    spread = prior = None
+    if error is not None:
+        spread, guesses = _spread(plan), [_guess(plan, model) for model in plan.task.family]
+        prior = max((guess for guess in guesses if guess is not None), default=None)
+    unit = plan.task.query.unit
+    words = _budget_words(plan), _noise_words(expected, spread, prior, unit)
+    return Usefulness(expected, spread, prior, unit, tuple(filter(None, words)))
+
+
+def cautions(plan: Plan) -> tuple[str, ...]:
+    """The sentences of warning alone."""
+    return usefulness(plan).warnings
+
+
+def in_words(plan: Plan) -> tuple[str, str]:
+    """How useful the plan is and what to be careful about, for `plan.explain()`."""
+    found = usefulness(plan)
+    parts = filter(None, (found.describe(), _beside_the_best(plan)))
+    return " ".join(parts), " ".join(found.warnings)
+
+
+def _beside_the_best(plan: Plan) -> str:
+    """How far the error is from the least that any release of a small answer could have."""
+    error, least = plan.error(), least_error(plan)
+    if least is None or error is None:
+        return ""
+    worst = f"At the worst answer it is off by {significant(error.expected, 3)} {error.unit}"
+    above = error.expected / least - 1 if least > 0 else math.inf
+    if above < FAR:
+        share = max(math.ceil(100 * above), 1)
+        return f"{worst}, within {share} % of the least any release of this answer could be."
+    return f"{worst}; the least any release of this answer could be is {significant(least, 3)}."
+
+
+@lru_cache(maxsize=256)
+def least_error(plan: Plan) -> float | None:
+    """A worst-case error that no release of this answer with this promise is below, proved.
+
+    In the query's unit, beside `plan.error().expected`. None where it is not found at once.
+    """
+    if plan.error() is None or exact.refuse_table(plan.task) is not None:
+        return None
+    return load("shoal.additive.optimal_table:least_known")(plan)  # type: ignore[no-any-return]
+
+
+def _budget_words(plan: Plan) -> str | None:
+    amount = float(plan.guarantee.amount)
+    if plan.guarantee.notion == "delta-privacy" or USUAL[0] <= amount <= USUAL[1]:
+        return None
+    if amount < USUAL[0]:
+        return (
+            f"epsilon = {significant(amount)} is so small that hardly any answer survives its "
+            "noise; 0.1 to 10 is usual."
+        )
+    odds = significant(math.exp(min(amount, 700.0)), 2)
+    return (
+        f"epsilon = {significant(amount)} lets the odds between two secrets change by a factor "
+        f"of {odds}: next to nothing is protected; 0.1 to 10 is usual."
+    )
+
+
+def _noise_words(
+    error: float | None, spread: float | None, prior: float | None, unit: str
+) -> str | None:
+    off = "" if error is None else f"{significant(error, 3)} {unit}"
+    if error is not None and spread is not None and error >= spread / 2:
+        return (
+            f"The noise is as wide as the answer: a value is off by {off} on average, and no two "
+            f"answers are more than {significant(spread, 3)} apart; ask for less, of more entries, "
+            "or allow a larger epsilon."
+        )
+    if error is not None and prior is not None and error >= prior:
+        return (
+            f"This release says less than the public model does: it is off by {off} on average, "
+            f"and who guesses from the model alone by {significant(prior, 3)}; release of more "
+            "entries at once, or allow a larger epsilon."
+        )
+    return None
+
+
+def _spread(plan: Plan) -> float | None:
+    """How far apart two answers can be, for the value where it is most; None without a limit."""
+    query: Any = plan.task.query
+    low, high = getattr(query, "low", None), getattr(query, "high", None)
+    if low is not None and high is not None:  # of a box its longest side
+        ends = zip(low, high, strict=True) if isinstance(low, tuple) else [(low, high)]
+        return max(float(b - a) for a, b in ends)
+    if getattr(query, "variables", ()):  # a sum with weights of each variable
+        return float(sum(max(row) - min(row) for row in query.weights))
+    entries = _entries(plan)
+    if entries is not None and hasattr(query, "edges"):  # bins of numbers: all in one, or none
+        return float(entries)
+    weights = _weights(query)
+    if entries is None or weights is None:
+        return None
+    return float(entries * (weights.max(axis=0) - weights.min(axis=0)).max())
+
+
+def _guess(plan: Plan, model: Any) -> float | None:
+    """The mean error of a guess from one model; None where it gives no law of the answer."""
+    entries, weights = _entries(plan), _weights(plan.task.query)
+    of_sum, of_answer = (getattr(model, f"{name}_variance", None) for name in ("sum", "answer"))
+    if of_sum is not None and entries is not None and weights is not None:
+        return NORMAL * math.sqrt(float(of_sum(weights, entries).max()))
+    if of_answer is not None:
+        variance = of_answer(plan.task.query)
+        return None if variance is None else NORMAL * math.sqrt(float(variance.max()))
+    return _sampled(plan, model)
+
+
+def _sampled(plan: Plan, model: Any) -> float | None:
+    """The same from outcomes of a law of named variables, drawn with a fixed seed."""
+    names = getattr(model, "variables", ())
+    if not 0 < len(names) <= MOST_VARIABLES or not hasattr(model, "sample"):
+        return None
+    query, rng = plan.task.query, SeededRng(1)
+    try:
+        drawn = [query.evaluate(plan.task.read(list(model.sample(rng)))) for _ in range(SAMPLES)]
+    except ShoalError:  # the query is not about one value of each variable
+        return None
+    answers = np.array(drawn, dtype=np.float64) * float(query.lattice)
+    return float(np.abs(answers - np.median(answers, axis=0)).mean(axis=0).max())
+
+
+def _weights(query: Query) -> Floats | None:
+    rows, states = getattr(query, "weights", None), getattr(query, "states", ())
+    states = () if getattr(query, "variables", ()) else states  # then rows are variables
+    if not isinstance(rows, tuple) or not states or len(rows) != len(states):
+        return None
+    return np.array([[float(weight) for weight in row] for row in rows])
+
+
+def _entries(plan: Plan) -> int | None:
+    """The public number of entries: what a mean divides by, or the most a model covers."""
+    length = getattr(plan.task.query, "length", None)
+    if length is not None:
+        return int(length)
+    known = [size for model in plan.task.family if (size := _size(model)) is not None]
+    return max(known) if len(known) == len(plan.task.family) else None
+
+
+def _size(model: Any) -> int | None:
+    """Entries of a series, records, or variables, where the model says how many there are."""
+    for name in ("length", "records"):
+        if isinstance(found := getattr(model, name, None), int):
+            return found
+    return len(getattr(model, "variables", ())) or None

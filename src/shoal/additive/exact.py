@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shoal.additive.mixture import NO_NOISE
 from shoal.additive.plans import (
@@ -21,14 +22,17 @@ from shoal.additive.plans import (
     laplace_plan,
     noisy_plan,
     quietest_noise,
+    refuse_noise,
     task_guarantee,
 )
 from shoal.additive.queries import linear
 from shoal.core.charge import Guarantee
-from shoal.core.errors import Refused
+from shoal.core.errors import InputError, Refused, ShoalError
 from shoal.core.plan import Certificate, Plan, Proof
 from shoal.core.progress import cut_short, time_left
-from shoal.core.task import AnswerLaws, Task
+from shoal.core.registry import load
+from shoal.core.task import AnswerLaws, Model, Query, Task, each_entry
+from shoal.core.walk import Walk
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 NAME = "exact"
@@ -232,3 +236,129 @@ def calibrate_wasserstein(task: Task, epsilon: Fraction) -> Plan:
 
 
 WASSERSTEIN_ROW = Mechanism(WASSERSTEIN, refuse_wasserstein, calibrate_wasserstein, loss)
+
+
+# Tables of laws: which tasks one is made for. How it is made: optimal_table.py, read only then.
+
+
+TABLE = "optimal-table"
+MAX_ANSWERS = 33  # programs over more answers take more than a second or so
+MAX_OUTCOMES = 2**14  # of a table that is gone through outcome by outcome
+
+
+def refuse_table(task: Task) -> str | None:
+    """A table needs one number with few answers, single entries as secrets, and laws to list."""
+    reason = refuse_noise(task)
+    if reason is None and not each_entry(task.secrets):
+        reason = "a table of laws is made to hide the values of single entries"
+    if reason is None:
+        reason = _not_written_out(task)
+    return refuse(task) if reason is None else reason
+
+
+def _not_written_out(task: Task) -> str | None:
+    """Why the laws of the answer are not written out, from the shape of the task alone."""
+    if len(task.query.labels) > 1:
+        return "a table of laws is made for one number, not for several at once"
+    try:
+        steps = [answer_steps(model, task.query) for model in task.family]
+    except (Refused, InputError) as why:
+        return str(why)
+    if any(own != steps[0] for own in steps[1:]):
+        return "the models are about data of different sizes, and a table is for one"
+    found = answer_sums(steps[0])
+    if found is None:
+        return (
+            f"the answer can take more than {MAX_ANSWERS} values over {len(steps[0])} entries; a "
+            "table of laws is made for fewer"
+        )
+    return None
+
+
+Steps = tuple[tuple[int, ...], ...]  # for every entry, what each of its values adds
+
+
+def answer_steps(model: Model, query: Query) -> Steps:
+    """What every value of every entry adds to the answer, in lattice steps."""
+    walk = walk_of(model)
+    if walk is None:
+        return _named_steps(model, query)
+    asked = linear(query)
+    if asked is None:
+        raise Refused("a table of laws is made for sums over entries only")
+    nodes = walk.admitted(query).length
+    if nodes is None:
+        raise Refused("a table of laws needs series of one length, and the model covers any")
+    own = tuple(row[0] for row in asked.multiples())
+    entries = nodes + walk.order - 1
+    if (max(own) - min(own)) and entries > MAX_ANSWERS:
+        raise Refused(
+            f"series of {entries} entries have more than {MAX_ANSWERS} answers; a table of laws is "
+            "made for fewer"
+        )
+    return (own,) * entries
+
+
+def walk_of(model: Model) -> Walk | None:
+    """The walk with one initial law that a model is; None where it does not move in time."""
+    walk = model.walk()
+    if isinstance(walk, str):
+        return None
+    if walk.initial is None:
+        raise Refused("a table of laws needs one initial law, and the model has every one")
+    return walk
+
+
+def _named_steps(model: Any, query: Query) -> Steps:
+    """The same for named variables, by changing one at a time."""
+    domains = getattr(model, "domains", None)
+    if domains is None:
+        raise Refused(
+            "a table of laws is made for series, tables, networks and contagion, not "
+            f"{model.describe()}"
+        )
+    if len(domains) < 2 or math.prod(map(len, domains)) > MAX_OUTCOMES:
+        raise Refused(
+            f"a table of laws is made for 2 variables or more with at most {MAX_OUTCOMES} outcomes "
+            "together"
+        )
+    first = [domain[0] for domain in domains]
+    try:
+        none = query.evaluate(query.read(first))[0]
+        changed = [
+            tuple(
+                query.evaluate(query.read([*first[:v], value, *first[v + 1 :]]))[0] - none
+                for value in domain
+            )
+            for v, domain in enumerate(domains)
+        ]
+    except ShoalError as why:
+        raise Refused(f"the query is not about one value of each variable: {why}") from None
+    return (tuple(none + step for step in changed[0]), *changed[1:])
+
+
+def answer_sums(steps: Steps) -> tuple[int, ...] | None:
+    """All sums of one step per entry, in increasing order; None where there are too many."""
+    found = {0}
+    for own in steps:
+        found = {total + step for total in found for step in set(own)}
+        if len(found) > MAX_ANSWERS:
+            return None
+    return tuple(sorted(found))
+
+
+def _table(name: str) -> Callable[..., Any]:
+    def ask(*given: Any) -> Any:
+        return load(f"shoal.additive.optimal_table:{name}")(*given)
+
+    return ask
+
+
+TABLE_ROW = Mechanism(
+    TABLE,
+    refuse_table,
+    _table("calibrate"),
+    _table("loss"),
+    rules=_table("rules"),
+    narrows=_table("narrows"),
+)

@@ -22,17 +22,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.additive import exact
-from shoal.additive.answer_laws import AnswerWeights, ValueWeights, answer_weights, why_not
-from shoal.additive.plans import Mechanism, entry_level, float_below, refuse_noise, task_guarantee
+from shoal.additive.answer_laws import AnswerWeights, ValueWeights, answer_weights
+from shoal.additive.exact import TABLE, refuse_table
+from shoal.additive.plans import entry_level, float_below, task_guarantee
 from shoal.core.charge import AsEntryDP, Composition, Rng
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import DataError, InputError, PromiseBroken, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Answer, Error, Plan, Proof
-from shoal.core.task import Query, Task, each_entry
+from shoal.core.task import Query, Task
 from shoal.noise.primitives import uniform_below
 
-NAME = "optimal-table"
 WHOLE = 2**48  # what the weights of a law add up to: one random word decides a draw
 KEPT_BACK = 1e-7  # of epsilon, for the solver's tolerance
 SHARES = tuple(10.0**-n for n in (8, 7, 6, 5, 4, 3, 2, 1))  # of the law that ignores the answer
@@ -177,16 +177,6 @@ class OptimalTableCertificate(Proof):
     )
 
 
-def refuse(task: Task) -> str | None:
-    """A table needs one number with few answers, single entries as secrets, and laws to list."""
-    reason = refuse_noise(task)
-    if reason is None and not each_entry(task.secrets):
-        reason = "a table of laws is made to hide the values of single entries"
-    if reason is None:
-        reason = why_not(task)
-    return exact.refuse(task) if reason is None else reason
-
-
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """The table whose largest expected error is least, certified after rounding."""
     weights = answer_weights(task)
@@ -202,7 +192,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     )
     assert body.eta is not None  # rounding leaves no weight at 0
     return Plan(
-        mechanism=NAME,
+        mechanism=TABLE,
         task=task,
         body=body,
         cost=body.error(0.5).expected,
@@ -252,7 +242,7 @@ def least_known(plan: Plan) -> float | None:
     Only of promises of one number that protect what the task's secrets ask for.
     """
     task, promise = plan.task, plan.guarantee
-    fits = promise.proved and promise.gives(task.secrets.notion) and refuse(task) is None
+    fits = promise.proved and promise.gives(task.secrets.notion) and refuse_table(task) is None
     if not fits or len(answer_weights(task).answers) > QUICK:
         return None
     return least_error(task, promise.amount)
@@ -380,7 +370,9 @@ def _program(task: Task, epsilon: float, limit: float | None) -> BestTable:
     target[-1] = 1.0
     first = linprog(target, bounds=(0, None), **fixed)
     if first.x is None:
-        raise Refused(f"{NAME} does not apply: the linear program was not solved ({first.message})")
+        raise Refused(
+            f"{TABLE} does not apply: the linear program was not solved ({first.message})"
+        )
     most = float(first.x[-1])
     usual = np.append((weights.prior()[:, None] * far).T.ravel(), 0.0)
     bounds = [(0, None)] * (count * count) + [(0, most * (1 + 1e-9) + 1e-12)]
@@ -435,6 +427,3 @@ def _comparisons(task: Task, weights: AnswerWeights, epsilon: float, limit: floa
             row[a], row[b] = 1.0, -math.exp(limit * (1 - KEPT_BACK))
             rows.append(row)
     return np.unique(np.round(np.array(rows), 14), axis=0)
-
-
-ROW = Mechanism(NAME, refuse, calibrate, loss, rules=rules, narrows=narrows)

@@ -54,7 +54,7 @@ class ChainLaw(Law):
         raise NotImplementedError
 
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
-        from shoal.chains.exact.answers import chain_laws
+        from shoal.chains.exact.windows import chain_laws
 
         return chain_laws(self, query, secrets)
 

@@ -97,7 +97,7 @@ def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str
 
 
 def _useful(plan: Plan, cut: bool = False) -> dict[str, Any]:
-    from shoal.additive.usefulness import least_error, usefulness
+    from shoal.additive.choice import least_error, usefulness
 
     found, worst = usefulness(plan), mean_error(plan)
     least = None if cut else least_error(plan)

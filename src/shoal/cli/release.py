@@ -328,7 +328,7 @@ def _report(
     plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str, *, parts: bool
 ) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
-    from shoal.additive.usefulness import cautions
+    from shoal.additive.choice import cautions
 
     error = plan.error()
     wish.warn_of_seed()

@@ -385,7 +385,7 @@ def _warn(plan: Plan) -> None:
 
     From the plan alone, so that a warning tells nothing of the data.
     """
-    for sentence in load("shoal.additive.usefulness:cautions")(plan):
+    for sentence in load("shoal.additive.choice:cautions")(plan):
         warnings.warn(sentence, UselessRelease, stacklevel=3)
 
 
@@ -468,7 +468,7 @@ class Stream(Shown, Value):
 def explain(plan: Plan) -> str:
     """Several short paragraphs, one question each, for a person who has to act on them."""
     error = plan.error()
-    useful, careful = load("shoal.additive.usefulness:in_words")(plan)
+    useful, careful = load("shoal.additive.choice:in_words")(plan)
     parts = [
         ("Asked", plan.task.query.describe()),
         ("Protected", plan.task.secrets.describe()),

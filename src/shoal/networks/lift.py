@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
-from shoal.additive.eta_search import climb
+from shoal.additive.lift import climb
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused

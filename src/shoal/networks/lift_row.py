@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
-from shoal.additive.eta_search import climb
+from shoal.additive.lift import climb
 from shoal.additive.queries import linear
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats

@@ -16,9 +16,9 @@ from shoal.additive.mixture import (
     smallest_scale,
     smoothed,
     step_over,
+    two_point_worst,
     worst_of,
 )
-from shoal.chains.exact.offsets import two_point_worst
 from shoal.chains.exact.sums import (
     DEEPEST_TABLE,
     ChainSum,

@@ -5,20 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
+from shoal.additive.mixture import NO_NOISE, TooLarge, WorstOutput, step_over
+from shoal.additive.plans import eta_above
+from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
 from shoal.chains.exact.blocks import INSIDE, MANY, Cell, any_deep, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
-from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, reached_in
-from shoal.chains.model import communicating_classes
-from shoal.core.errors import InputError
+from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, chain_sum, reached_in
+from shoal.chains.model import ChainLaw, communicating_classes
+from shoal.core.codec import Ints
+from shoal.core.errors import InputError, Refused
 from shoal.core.progress import time_over
+from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
+from shoal.core.walk import Walk
 
 if TYPE_CHECKING:
-    from shoal.chains.exact.past_future import ApartScale
+    from shoal.chains.exact.answers import VectorSum
+    from shoal.chains.exact.extreme_outputs import Ends
+    from shoal.chains.exact.past_future import ApartScale, PastFutureBound
 
 FIRST_SIZE = 2
 DEEP_COST = 100  # of a multiplication in logarithms, against one in plain tables, as measured
@@ -401,3 +410,213 @@ def _why_slow(task: ChainSum) -> str:
     # a chain without a period connects all states by then
     reached = reached_in(inner, (len(inner) - 1) ** 2 + 1)
     return "the chain forgets its entries too slowly" if reached.all() else "the chain has a period"
+
+
+# What a chain answers about a query.
+
+
+MOST_HELD = 20_000_000  # triples of states: beyond, their tables take gigabytes and minutes
+LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
+MAX_CELLS = 20_000_000  # numbers a table of laws of several values may hold
+
+
+def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> AnswerLaws | str:
+    """The laws of a linear query on a chain given each secret; or why there are none.
+
+    The laws of the last few queries are kept: what budgets share on a slow chain is made once.
+    """
+    asked = linear(query)
+    if asked is None:
+        if hasattr(query, "variables"):
+            return f"weights per variable need named variables, not {model.describe()}"
+        return SUMS_ONLY
+    multiples = [multiple for row in asked.multiples() for multiple in row]
+    reach = max(multiples) - min(multiples)
+    if reach > LARGEST_REACH:
+        return too_far(reach, asked)
+    events = as_events(secrets)
+    if events is not None:
+        from shoal.chains.events.answers import event_laws, refusal
+
+        return refusal(model, events) or event_laws(model, asked, events)
+    if not each_entry(secrets):
+        return f"the exact loss on a chain is about single entries, not {secrets.subject}"
+    several = len(asked.labels)
+    if several > 1 and not model.one_law:
+        return (
+            f"the exact loss of {several} values at once is computed for one "
+            f"Markov chain or table, not for {model.describe()}; use lift"
+        )
+    if several > 1 and model.tied is None:
+        return "the exact loss of several values at once needs a length; give the model one"
+    laws = kept_laws(model, asked)
+    return laws.refusal() or laws
+
+
+@lru_cache(maxsize=4)
+def kept_laws(model: ChainLaw, query: LinearQuery) -> ChainLaws:
+    return ChainLaws(model, query)
+
+
+class ChainLaws:
+    """The laws of a sum over a chain given the value of an entry; scales in lattice steps."""
+
+    def __init__(self, model: ChainLaw, query: LinearQuery) -> None:
+        self._model, self._query = model, query
+        self._several = len(query.labels) > 1
+        self._window: int | None = None  # that of the last scale: where its check begins
+
+    def refusal(self) -> str | None:
+        """Why no window and no whole law can be had, told before any memory is taken."""
+        cover = None if self._several else NodeBlocks(self.sum)
+        if cover is None or cover.task.states**3 <= MOST_HELD or self.sum.constant:
+            return None
+        if min(cover.whole_work(), cover.window_work(FIRST_SIZE)) <= MAX_WHOLE:
+            return None
+        return (
+            f"the exact loss holds a state on either side of an entry, and {cover.task.states} "
+            "states are too many for that; use lift or markov-quilt, or merge states"
+        )
+
+    @cached_property
+    def sum(self) -> ChainSum:
+        """The (first) number as a sum, of every length up to the model's own."""
+        return walked_sum(self._path, self._weights[:, 0])
+
+    @property
+    def _weights(self) -> Ints:
+        return np.array(self._query.multiples(), dtype=np.int64)
+
+    @cached_property
+    def _path(self) -> Walk:
+        return self._model.walk()
+
+    @cached_property
+    def vector(self) -> VectorSum:
+        """All numbers at once, as one coded sum."""
+        check_cells(self.sum, self._weights)
+        from shoal.chains.exact.answers import vector_sum
+
+        return vector_sum(self.sum, self._weights)
+
+    @cached_property
+    def _apart(self) -> PastFutureBound | None:
+        """What budgets share on a slow chain: the laws of its windows are made once."""
+        return NodeBlocks(self.sum).apart
+
+    @cached_property
+    def _ends(self) -> Ends | None:
+        return self._cover().ends
+
+    def _cover(self) -> NodeBlocks:
+        apart = self._apart
+        return NodeBlocks(self.sum if apart is None else apart.task, apart)
+
+    def least_scale(self, epsilon: float) -> ScaleFound:
+        """By windows; where none came near the least possible, what the lift allows if less."""
+        if self._several:
+            vector = self.vector
+            from shoal.chains.exact.answers import least_vector_scale
+
+            return ScaleFound(least_vector_scale(vector, epsilon), None, "it is endless")
+        cover = self._cover()
+        found = least_scale(cover.task, epsilon, cover=cover)
+        if found.scale < math.inf and not found.near_least:
+            lifted = self._lift_scale(epsilon)
+            if lifted < found.scale:
+                return ScaleFound(lifted, 0)
+        self._window = found.loss.window
+        return ScaleFound(found.scale, found.loss.window, found.loss.reason, found.above)
+
+    def _lift_scale(self, epsilon: float) -> float:
+        """The scale that the lift with the query's metric allows; inf if none."""
+        lifted = self._model.lift(self._query)
+        if isinstance(lifted, str):
+            return math.inf
+        try:
+            eta = Fraction(lifted.largest(epsilon).eta)
+        except Refused:
+            return math.inf
+        return eta_above(self._query.lipschitz / self._query.lattice / eta)
+
+    def loss(self, scale: float, enough: float = -math.inf) -> float:
+        """By windows, or by the lift where they do not settle or are above `enough`."""
+        if self._several:
+            from shoal.chains.exact.answers import vector_sum_loss
+
+            return vector_sum_loss(self.vector, scale)
+        cover = self._cover()
+        found = sum_loss(cover.task, scale, enough=enough, cover=cover, first=self._window)
+        done = found.settled and enough == -math.inf  # else the scale may be the lift's
+        lifted = "" if found.value <= enough or done else self._model.lift(self._query)
+        if isinstance(lifted, str):
+            return found.value
+        eta = eta_above(self._query.lipschitz / self._query.lattice / Fraction(scale))
+        return min(found.value, lifted.loss(eta))
+
+    def floor(self, epsilon: float) -> float | None:
+        """What outputs beyond all answers tell on slow chains (exact.md, Claim 9)."""
+        if self._several or self._ends is None:
+            return None
+        return self._ends.least_scale(epsilon)
+
+    def no_distance(self) -> str | None:
+        if self._path.initial is None:
+            named = self._model.describe()
+            return f"the Wasserstein distance is that of one law at a time, not {named}"
+        if self._model.tied is None:
+            return "the Wasserstein distance needs the whole law; give the model a length"
+        if self._several:
+            return "the Wasserstein distance of several values needs a table; ask for one number"
+        return no_whole_law(self.sum)
+
+    def distance(self) -> float:
+        """W∞; a gap between multiples of the lattice is a whole number."""
+        from shoal.chains.exact.answers import sum_transport
+
+        return math.ceil(sum_transport(self.sum).distance - 1e-9)
+
+    def ratio(self, decay: float) -> float:
+        """inf for all initial laws at once, and for laws too deep for plain tables."""
+        from shoal.chains.exact.answers import chain_ratio
+
+        return math.inf if self._several else chain_ratio(NodeBlocks(self.sum), decay)
+
+
+def walked_sum(path: Walk, weights: Ints) -> ChainSum:
+    """The sum of a weight per entry along a walk, of every length it covers."""
+    return chain_sum(
+        path.initial,
+        path.matrices if path.fixed else path.matrices[0],
+        weights[path.shown],
+        path.length,
+        label=path.shown,
+        first_weights=sum(weights[values] for values in path.first),
+        first_labels=path.first[:-1],
+        shorter=not path.fixed,
+    )
+
+
+def check_cells(task: ChainSum, weights: Ints) -> None:
+    """TooLarge where the laws of a vector of sums, weights (k, d), cannot be held at once."""
+    assert task.length is not None
+    counts = [reach * task.length + 1 for reach in np.ptp(weights, axis=0).tolist()]
+    lengths = task.length * (task.length if task.shorter else 1)
+    cells = math.prod(counts) * lengths * (int(task.label.max()) + 1)
+    if cells > MAX_CELLS:
+        raise TooLarge(
+            f"a sum of {weights.shape[1]} coordinates over {task.length} entries has "
+            f"{math.prod(counts)} values; with all nodes that is {cells} numbers of at most "
+            f"{MAX_CELLS}: shorten the chain, or ask for one coordinate at a time"
+        )
+
+
+def no_whole_law(task: ChainSum) -> str | None:
+    """Why the whole law of the sum at every node, which the distance W∞ needs, is not had."""
+    if NodeBlocks(task).whole_work() <= MAX_WHOLE:
+        return None
+    return (
+        "the distance W∞ needs the whole law of the sum at every node; length "
+        f"{task.length} with {task.states} states is beyond "
+        f"{MAX_WHOLE:.0e} multiplications: use exact or lift"
+    )

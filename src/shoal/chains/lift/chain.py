@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, FEW, Memory, Rule, bearable_rule
-from shoal.additive.eta_search import CLOSE, LossOfEta, largest_eta
-from shoal.additive.lift import NEARLY
+from shoal.additive.lift import CLOSE, NEARLY, LossOfEta, largest_eta
 from shoal.chains.lift.neighbours import NeighbourSide, worst_way
 from shoal.chains.lift.side import (
     SHORT,

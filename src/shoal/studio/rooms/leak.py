@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import choose
+from shoal.additive.choice import cautions, choose
 from shoal.additive.lift import leakage
-from shoal.additive.usefulness import cautions
 from shoal.chains.fit import fit_chain
 from shoal.chains.fit_check import FitCheck, check_fit
 from shoal.chains.model import MarkovChain

@@ -161,7 +161,7 @@ def graphs(draw: st.DrawFn) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 @given(graphs())
-def test_the_index_finds_the_hull_and_the_lonely(
+def test_the_index_finds_the_hull(
     graph: tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]],
 ) -> None:
     points, edges, groups, members = graph
@@ -172,8 +172,6 @@ def test_the_index_finds_the_hull_and_the_lonely(
     index = hull_index(points, edges, groups)
     expected = symmetric_hull(np.array([points[a] - points[b] for a, b in living]).reshape(-1, 2))
     assert index.body(members) == expected
-    busy = {state for edge in living for state in edge}
-    assert index.alone(members).tolist() == [s for s in states if members[s] and s not in busy]
 
 
 @given(clouds(most=12, largest=POINT_LIMIT).filter(len), st.data())

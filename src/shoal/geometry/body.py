@@ -308,21 +308,15 @@ MOST_LAYERS = 64  # deeper groups share the last layer
 class HullIndex:
     """Answers `body(members)` for a fixed graph on points of the plane.
 
-    Groups of edges are in layer order: group g has edges starts[g]..starts[g+1] of (first,
-    second) and the difference vectors[ranks[g]]. The same edges by state are in pointers, others
-    and group_of. cliques holds the states of each clique in lexicographic order of their points.
+    `order` sorts the points, `graph` is all that compiled code asks, bound to one array as
+    `graph_kernels` says; `joins` says whether there are edges. `cliques` holds the states of each
+    clique in lexicographic order of their points.
     """
 
     points: Ints
-    layers: Ints
-    starts: Ints
-    first: Ints
-    second: Ints
-    ranks: Ints
-    vectors: Ints
-    pointers: Ints
-    others: Ints
-    group_of: Ints
+    order: Ints
+    graph: Ints
+    joins: bool
     cliques: tuple[Ints, ...]
 
     def body(self, members: Bools) -> Body:
@@ -333,39 +327,31 @@ class HullIndex:
         """The vertices of `body(members)`, in canonical order."""
         from shoal.geometry.graph_kernels import edge_hull, hull_of_members
 
-        parts = [
-            np.asarray(hull_of_members(members, c, self.points))
-            for c in self.cliques
-            if members[c].any()
-        ]
-        if len(self.vectors):
-            by_layer = self.layers, self.starts, self.first, self.second
-            by_state = self.pointers, self.others, self.group_of
-            listed = np.flatnonzero(members)
-            hull = edge_hull(members, listed, by_layer, by_state, self.ranks, self.vectors)
-            parts.append(np.asarray(hull))
+        living = [clique for clique in self.cliques if members[clique].any()]
+        parts = [np.asarray(hull_of_members(members, each, self.points)) for each in living]
+        if self.joins:
+            parts.append(np.asarray(edge_hull(members, np.flatnonzero(members), self.graph)))
         if len(parts) == 1:
             return parts[0]
         joined = np.concatenate(parts) if parts else np.zeros((0, 2), dtype=np.int64)
         return symmetric_hull(joined).vertices
 
-    def alone(self, members: Bools) -> Ints:
-        """The members that no edge or clique joins to another member, in index order."""
-        from shoal.geometry.graph_kernels import without_neighbour
 
-        joined = np.zeros(len(self.points), dtype=np.bool_)
-        for clique in self.cliques:
-            living = clique[members[clique]]
-            joined[living] = len(living) > 1
-        left = np.flatnonzero(members & ~joined)
-        return np.asarray(without_neighbour(members, left, self.pointers, self.others))
-
-
-def hull_index(points: npt.ArrayLike, edges: npt.ArrayLike, groups: npt.ArrayLike) -> HullIndex:
+def hull_index(
+    points: npt.ArrayLike,
+    edges: npt.ArrayLike,
+    groups: npt.ArrayLike,
+    *,
+    by_nearest: bool = False,
+    partners: Ints | None = None,
+) -> HullIndex:
     """The index of a graph with these edges (m, 2) and a clique for each group number >= 0.
 
     points (k, 2) are integers of at most 2^28; groups (k,) is -1 for states in no clique.
+    `by_nearest`: compiled code joins who is exposed to their partner (-1: none), or to the nearest.
     """
+    from shoal.geometry.graph_kernels import bound
+
     rows = check_size(integer_rows(points, "points"), "points", POINT_LIMIT)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     numbers = np.asarray(groups, dtype=np.int64)
@@ -376,22 +362,15 @@ def hull_index(points: npt.ArrayLike, edges: npt.ArrayLike, groups: npt.ArrayLik
     ordered = np.lexsort((np.arange(len(vectors)), layer))  # groups in layer order
     place = np.empty(len(vectors), dtype=np.int64)
     place[ordered] = np.arange(len(vectors))
-    pointers, others, group_of = _adjacency(len(rows), pairs, place[group])
     by_group = np.argsort(place[group], kind="stable")
-    depth = int(layer.max(initial=-1)) + 1
-    return HullIndex(
-        points=rows,
-        layers=np.searchsorted(layer[ordered], np.arange(depth + 1)),
-        starts=np.searchsorted(place[group][by_group], np.arange(len(vectors) + 1)),
-        first=pairs[by_group, 0].copy(),
-        second=pairs[by_group, 1].copy(),
-        ranks=ordered,
-        vectors=vectors,
-        pointers=pointers,
-        others=others,
-        group_of=group_of,
-        cliques=cliques,
-    )
+    layers = np.searchsorted(layer[ordered], np.arange(int(layer.max(initial=-1)) + 2))
+    starts = np.searchsorted(place[group][by_group], np.arange(len(vectors) + 1))
+    by_layer = layers, starts, pairs[by_group, 0], pairs[by_group, 1]
+    by_state = _adjacency(len(rows), pairs, place[group])
+    wished = np.empty(0, np.int64) if partners is None else partners
+    repair = np.array([by_nearest]), wished
+    graph = bound([rows, order, *by_layer, ordered, vectors, *by_state, *repair])
+    return HullIndex(rows, order, graph, len(pairs) > 0, cliques)
 
 
 def _differences(points: Ints, edges: Ints) -> tuple[Ints, Ints]:

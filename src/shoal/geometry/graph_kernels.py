@@ -115,37 +115,12 @@ def without_neighbour(members: Any, states: Any, pointers: Any, others: Any) -> 
     return kept[:count]
 
 
-@njit(cache=True)
-def edge_hull(
-    members: Any,
-    listed: Any,
-    by_layer: tuple[Any, Any, Any, Any],
-    by_state: tuple[Any, Any, Any],
-    ranks: Any,
-    vectors: Any,
-) -> Any:
-    """The vertices of conv{±(f(s) - f(s')) : ss' an edge of listed members}.
-
-    by_layer = (layers, starts, first, second), by_state = (pointers, others, group_of): the arrays
-    of a HullIndex.
-    """
-    alive = np.zeros(len(vectors), dtype=np.bool_)
-    layers, starts, first, second = by_layer
-    pointers, others, group_of = by_state
-    own = 0
-    for k in range(len(listed)):
-        own += pointers[listed[k] + 1] - pointers[listed[k]]
-    if own * FEW < len(others):
-        looked = alive_by_adjacency(members, listed, pointers, others, group_of, alive)
-    else:
-        looked = alive_by_scan(members, layers, starts, first, second, alive)
-    return hull_of_groups(alive, looked, ranks, vectors)
-
-
 # The stage of a constraint: hull, repair, who answers for whom, η.
 
 
-# the arrays of a graph, by their place in `bound`
+# The arrays of a graph, by their place in `bound`. Groups of edges are in layer order: group g has
+# edges STARTS[g]..STARTS[g+1] of (FIRST, SECOND) and the difference VECTORS[RANKS[g]]. The same
+# edges by state are in POINTERS, OTHERS and GROUPS.
 POINTS, ORDER, LAYERS, STARTS, FIRST, SECOND, RANKS, VECTORS, POINTERS, OTHERS, GROUPS = range(11)
 BY_NEAREST, PARTNERS = 11, 12  # of the repair: 1 or 0, and who is wished for, -1 for nobody
 
@@ -166,14 +141,22 @@ def part(sheet: Any, number: int) -> Any:
 
 
 @njit(cache=True)
-def constrained_hull(members: Any, listed: Any, graph: Any) -> Any:
-    """The vertices of the sensitivity hull of the members, as HullIndex finds them."""
+def edge_hull(members: Any, listed: Any, graph: Any) -> Any:
+    """The vertices of conv{±(f(s) - f(s')) : ss' an edge of listed members}."""
     vectors = part(graph, VECTORS).reshape(-1, 2)
-    if len(vectors) == 0:
-        return hull_of_members(members, part(graph, ORDER), part(graph, POINTS).reshape(-1, 2))
-    by_layer = part(graph, LAYERS), part(graph, STARTS), part(graph, FIRST), part(graph, SECOND)
-    by_state = part(graph, POINTERS), part(graph, OTHERS), part(graph, GROUPS)
-    return edge_hull(members, listed, by_layer, by_state, part(graph, RANKS), vectors)
+    pointers, others = part(graph, POINTERS), part(graph, OTHERS)
+    alive = np.zeros(len(vectors), dtype=np.bool_)
+    own = 0
+    for state in listed:
+        own += pointers[state + 1] - pointers[state]
+    if own * FEW < len(others):
+        groups = part(graph, GROUPS)
+        looked = alive_by_adjacency(members, listed, pointers, others, groups, alive)
+    else:
+        first, second = part(graph, FIRST), part(graph, SECOND)
+        layers, starts = part(graph, LAYERS), part(graph, STARTS)
+        looked = alive_by_scan(members, layers, starts, first, second, alive)
+    return hull_of_groups(alive, looked, part(graph, RANKS), vectors)
 
 
 @njit(cache=True)
@@ -262,10 +245,13 @@ def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
     answering, listed = np.arange(len(points)), np.flatnonzero(members)
     before = np.zeros((0, 2), dtype=np.int64)
     exposed, added = np.zeros(0, dtype=np.int64), before
-    if len(listed) > 1:
-        before = constrained_hull(members, listed, graph)
+    joins = len(part(graph, VECTORS)) > 0
+    if len(listed) > 1 and joins:
+        before = edge_hull(members, listed, graph)
+    elif len(listed) > 1:
+        before = hull_of_members(members, order, points)
     vertices, corners, joined, ready = before, before, True, len(before) >= 3
-    if ready and len(part(graph, VECTORS)):
+    if ready and joins:
         alone = without_neighbour(members, listed, part(graph, POINTERS), part(graph, OTHERS))
         exposed, joined = exposed_among(alone, before, points, listed), len(alone) < len(listed)
         ready = len(exposed) == 0 or part(graph, BY_NEAREST)[0] == 1

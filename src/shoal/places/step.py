@@ -21,8 +21,8 @@ from shoal.geometry.body import (
     HullIndex,
     body_of,
     difference_body,
+    difference_vertices,
     hull_index,
-    lexicographic,
     nearest_members,
     symmetric_hull,
 )
@@ -37,21 +37,19 @@ class PolicyIndex:
     """Hulls, states left alone and stand-ins of a policy under any constraint C = members.
 
     In the plane answers come from a compiled index in microseconds, in other dimensions from the
-    definitions; both are exact. `points` are the answers in lattice steps. `edges` is that index
-    and `order` sorts the points; None outside the plane.
+    definitions; both are exact. `points` are the answers in lattice steps. `edges` is that index,
+    None outside the plane.
     """
 
     def __init__(self, policy: PolicyGraph, points: Ints) -> None:
         self.policy = policy
         self.points = points
         self.edges: HullIndex | None = None
-        self._pairs: HullIndex | None = None
-        self.order: Ints | None = None
         if points.shape[1] == 2:
-            one_group = np.zeros(len(points), dtype=np.int64)
-            self.edges = hull_index(points, policy.edges, policy.groups)
-            self._pairs = hull_index(points, np.empty((0, 2), np.int64), one_group)
-            self.order = lexicographic(points)
+            nearest = policy.repair == "nearest"
+            self.edges = hull_index(
+                points, policy.edges, policy.groups, by_nearest=nearest, partners=policy.partners
+            )
 
     def hull(self, members: Bools) -> Body:
         """K = conv{f(s) - f(s') : ss' an edge of G ∩ C}; the point {0} when there is none.
@@ -64,23 +62,19 @@ class PolicyIndex:
 
     def spread(self, members: Bools) -> Ints:
         """The vertices of conv{f(s) - f(s') : s, s' ∈ C}, joined or not."""
-        if self._pairs is not None:
-            return self._pairs.vertices(members)
-        return difference_body(self.points[members]).vertices
+        return difference_vertices(self.points[members])
 
     def alone(self, members: Bools) -> Ints:
         """The members that nothing joins to another member, in index order."""
-        if self.edges is not None:
-            return self.edges.alone(members)
         return self.policy.alone(members)
 
     def stand_ins(self, members: Bools) -> Ints:
         """The member that answers for each state: itself or the nearest, ties by index."""
         if members.all():
             return np.arange(len(members))
-        if self.order is None or not members.any():
+        if self.edges is None or not members.any():
             return surrogates(self.points, members)
-        return nearest_members(self.points, members, self.order)
+        return nearest_members(self.points, members, self.edges.order)
 
 
 def plain_hull(policy: PolicyGraph, points: Ints, members: Bools) -> Body:
@@ -450,22 +444,10 @@ def planar_noises(
     They are when answers are planar, noise is K-norm, the policy is one clique of all states or
     edges without cliques, and a location set guards its members only.
     """
-    edges, order, policy = index.edges, index.order, index.policy
-    if edges is None or order is None or noise != "k-norm" or places.everywhere:
+    edges = index.edges
+    if edges is None or noise != "k-norm" or places.everywhere:
         return None
     complete = len(edges.cliques) == 1 and len(edges.cliques[0]) == len(index.points)
-    if (len(edges.cliques) and not complete) or (complete and len(edges.vectors)):
-        return None
-    if not complete and not len(edges.vectors):
+    if complete == edges.joins or (edges.cliques and not complete):
         return None  # a policy without edges joins nobody: all is repair
-    from shoal.geometry.graph_kernels import bound
-
-    graph = bound(
-        [
-            *(edges.points, order, edges.layers, edges.starts, edges.first, edges.second),
-            *(edges.ranks, edges.vectors, edges.pointers, edges.others, edges.group_of),
-            np.array([policy.repair == "nearest"]),
-            NOBODY if policy.partners is None else policy.partners,
-        ]
-    )
-    return PlanarNoises(graph, epsilon)
+    return PlanarNoises(edges.graph, epsilon)

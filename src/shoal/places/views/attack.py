@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
 from shoal.cli import show
 from shoal.cli.attack import AttackView, AttackWish, TrackWish, held_by
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.core.errors import DataError
 from shoal.core.numbers import significant
-from shoal.data.write import atomic_write
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations, path_distance
 from shoal.places.events import event_curve
@@ -34,32 +32,64 @@ if TYPE_CHECKING:
     from shoal.places.tracks import Track
 
 
-def print_track(plan: Plan, held: Model, found: Attacked) -> None:
+def track_lines(plan: Plan, held: Model, found: Attacked) -> list[tuple[str, str]]:
     """What somebody knew before, along the way and afterwards, and what was promised."""
+    told = track_object(plan, held, found)
+    error, right, others = told["error"], told["right_guesses"], told["plan_model_error"]
+    points, skipped, off = told["released"], told["steps"] - told["released"], error["released"]
+
+    def far(distance: float) -> str:
+        """A distance in words, short ones on a map in metres."""
+        near = told["unit"] == "km" and distance < 1
+        return f"{distance * 1000:.0f} m" if near else f"{significant(distance)} {told['unit']}"
+
+    def believed(by: Knowing, seeing: str) -> str:
+        return (
+            f"{seeing}, the best guess is off by {far(error[by])} on average (expected: "
+            f"{far(told['believed_error'][by])}); the likeliest place is right at {right[by]:.1%} "
+            f"of the steps; {told['entropy_bits'][by]:.2f} bits of uncertainty."
+        )
+
     lines = [
-        ("In short", _short_line(found)),
-        ("Released", _released_line(plan, found)),
+        (
+            "In short",
+            "an adversary who knows the movement model and sees the stream places "
+            f"{found.name} within {far(error['all'])} instead of {far(error['nothing'])} (means "
+            f"over {sum(place is not None for place in found.truth)} positions).",
+        ),
+        (
+            "Released",
+            f"{told['steps']} steps of {found.name} by {plan.mechanism}: {points} points"
+            + (f" ({skipped} without one)" if skipped else "")
+            + (f", off by {far(off)} on average." if off is not None else "."),
+        ),
         ("Adversary", f"knows {held.describe()}, the policy and the noise."),
-        ("Before", _believed_line(found, "nothing", "seeing nothing")),
-        ("On the way", _believed_line(found, "past", "seeing the points up to each step")),
-        ("Afterwards", _believed_line(found, "all", "seeing all points, later ones too")),
-        ("Likeliest path", _path_line(found)),
-        ("Most learned", _learned_line(found)),
+        ("Before", believed("nothing", "seeing nothing")),
+        ("On the way", believed("past", "seeing the points up to each step")),
+        ("Afterwards", believed("all", "seeing all points, later ones too")),
+        (
+            "Likeliest path",
+            f"right at {right['path']:.1%} of the steps, off by {far(error['path'])}.",
+        ),
+        ("Most learned", _learned_line(told["most_learned"])),
         ("Promised", _promise_line(plan, found)),
         *((f"Event {i}", _event_line(plan, one)) for i, one in enumerate(found.events, 1)),
     ]
-    if found.others is not None:
-        lines.append(("Plan's model", _other_line(found)))
-    lines += [("Note", note) for note in found.notes]
-    out = show.console()
-    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+    if others is not None:
+        words = (
+            f"somebody who holds it instead would be off by {far(others['nothing'])} before, "
+            f"{far(others['past'])} on the way and {far(others['all'])} afterwards."
+        )
+        lines.append(("Plan's model", words))
+    return lines + [("Note", note) for note in found.notes]
 
 
 def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
     """The attack as one JSON object; distances in `unit`, infinite odds and unknowns null."""
-    beliefs = found.beliefs
+    beliefs, path = found.beliefs, found.beliefs.path.tolist()
     kinds: tuple[By, ...] = ("own", "past", "all")
-    odds = {by: beliefs.odds(by) for by in kinds}
+    known = [(t, place) for t, place in enumerate(found.truth) if place is not None]
+    away = [_apart(z, beliefs.values[p]) for t, p in known if (z := found.released[t]) is not None]
 
     def each(told: Callable[[LocationErrors], float]) -> dict[str, Any]:
         return {by: told(one) for by, one in found.errors.items()}
@@ -73,17 +103,17 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
         "unit": beliefs.unit,
         "error": {
             **each(lambda one: one.mean),
-            "path": float(np.nanmean(_path_errors(found))),
-            "released": _released_error(found),
+            "path": float(np.nanmean(path_distance(path, beliefs.values, found.truth))),
+            "released": float(np.mean(away)) if away else None,
         },
         "believed_error": each(lambda one: float(one.expected.mean())),
         "correctness": each(lambda one: one.privacy().correctness),
         "entropy_bits": each(lambda one: one.privacy().certainty),
         "right_guesses": {
             **each(lambda one: one.privacy().accuracy),
-            "path": float(np.nanmean(_path_right(found))),
+            "path": float(np.mean([path[t] == place for t, place in known])),
         },
-        "log_odds": {by: _largest(one) for by, one in odds.items()},
+        "log_odds": {by: _largest(beliefs.odds(by)) for by in kinds},
         "promised": float(plan.guarantee.amount),
         "loss_here": show.finite(float(beliefs.loss_here.max())),
         "loss_path": show.finite(float(beliefs.loss_path[-1])),
@@ -105,45 +135,7 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
     }
 
 
-def _released_line(plan: Plan, found: Attacked) -> str:
-    points = sum(point is not None for point in found.released)
-    skipped = len(found.released) - points
-    off = _released_error(found)
-    return (
-        f"{len(found.released)} steps of {found.name} by {plan.mechanism}: {points} points"
-        + (f" ({skipped} without one)" if skipped else "")
-        + (f", off by {_far(found, off)} on average." if off is not None else ".")
-    )
-
-
-def _short_line(found: Attacked) -> str:
-    before, after = found.errors["nothing"].mean, found.errors["all"].mean
-    return (
-        f"an adversary who knows the movement model and sees the stream places {found.name} within "
-        f"{_far(found, after)} instead of {_far(found, before)} (means over "
-        f"{sum(place is not None for place in found.truth)} positions)."
-    )
-
-
-def _believed_line(found: Attacked, by: Knowing, seeing: str) -> str:
-    error = found.errors[by]
-    measured = error.privacy()
-    return (
-        f"{seeing}, the best guess is off by {_far(found, error.mean)} on average (expected: "
-        f"{_far(found, float(error.expected.mean()))}); the likeliest place is right at "
-        f"{measured.accuracy:.1%} of the steps; {measured.certainty:.2f} bits of uncertainty."
-    )
-
-
-def _path_line(found: Attacked) -> str:
-    return (
-        f"right at {float(np.nanmean(_path_right(found))):.1%} of the steps, off by "
-        f"{_far(found, float(np.nanmean(_path_errors(found))))}."
-    )
-
-
-def _learned_line(found: Attacked) -> str:
-    most = _most_learned(found)
+def _learned_line(most: dict[str, Any] | None) -> str:
     if most is None:
         return "nothing: the model calls every true place impossible."
     shares = (
@@ -160,11 +152,9 @@ def _learned_line(found: Attacked) -> str:
 
 
 def _promise_line(plan: Plan, found: Attacked) -> str:
-    beliefs = found.beliefs
-    own, every = beliefs.odds("own"), beliefs.odds("all", truth=found.truth)
+    own, every = found.beliefs.odds("own"), found.beliefs.odds("all", truth=found.truth)
     worst = int(own.joined.argmax())
-    together = float(np.nanmax(every.joined, initial=0.0))
-    anywhere = float(np.nanmax(every.any_two, initial=0.0))
+    together, anywhere = (float(np.nanmax(e, initial=0.0)) for e in (every.joined, every.any_two))
     return (
         f"that one output changes the odds between joined places by at most "
         f"{show.odds(float(plan.guarantee.amount))}, given those before; here one did by "
@@ -188,16 +178,6 @@ def _event_line(plan: Plan, one: EventTold) -> str:
     if one.plain is not None:
         said += f"; a stream that watches no events leads to {float(one.plain[-1]):.2f}"
     return f"{said}. Promised: its odds change by at most {show.odds(one.promised)}."
-
-
-def _other_line(found: Attacked) -> str:
-    assert found.others is not None
-    return (
-        "somebody who holds it instead would be off by "
-        f"{_far(found, found.others['nothing'].mean)} before, "
-        f"{_far(found, found.others['past'].mean)} on the way and "
-        f"{_far(found, found.others['all'].mean)} afterwards."
-    )
 
 
 def _most_learned(found: Attacked) -> dict[str, Any] | None:
@@ -230,16 +210,15 @@ def _most_learned(found: Attacked) -> dict[str, Any] | None:
 def _step(found: Attacked, t: int) -> dict[str, Any]:
     """One step: where somebody was, what was released, what is believed."""
     beliefs, place, point = found.beliefs, found.truth[t], found.released[t]
+    errors = found.errors.items()
     return {
         "step": t + 1,
         "truth": None if place is None else beliefs.states[place],
         "released": None if point is None else list(point),
-        "guess": {by: one.guesses[t].tolist() for by, one in found.errors.items()},
-        "distance": {by: show.finite(float(one.distance[t])) for by, one in found.errors.items()},
-        "belief_in_truth": {
-            by: show.finite(float(one.belief[t])) for by, one in found.errors.items()
-        },
-        "entropy_bits": {by: float(one.bits[t]) for by, one in found.errors.items()},
+        "guess": {by: one.guesses[t].tolist() for by, one in errors},
+        "distance": {by: show.finite(float(one.distance[t])) for by, one in errors},
+        "belief_in_truth": {by: show.finite(float(one.belief[t])) for by, one in errors},
+        "entropy_bits": {by: float(one.bits[t]) for by, one in errors},
         "path": beliefs.trajectory[t],
     }
 
@@ -251,36 +230,12 @@ def _largest(odds: OddsOverTime) -> dict[str, float | None]:
     }
 
 
-def _released_error(found: Attacked) -> float | None:
-    """How far the released points are from the truth on average; None when there is none."""
-    values = found.beliefs.values
-    away = [
-        float(np.sqrt(((np.array(point) - values[place]) ** 2).sum()))
-        for point, place in zip(found.released, found.truth, strict=True)
-        if point is not None and place is not None
-    ]
-    return float(np.mean(away)) if away else None
-
-
-def _path_errors(found: Attacked) -> Any:
-
-    return path_distance(found.beliefs.path.tolist(), found.beliefs.values, found.truth)
-
-
-def _path_right(found: Attacked) -> list[float]:
-    pairs = zip(found.beliefs.path.tolist(), found.truth, strict=True)
-    return [float("nan") if there is None else float(here == there) for here, there in pairs]
+def _apart(point: tuple[float, ...], place: Floats) -> float:
+    return float(np.sqrt(((np.array(point) - place) ** 2).sum()))
 
 
 def _share(belief: float) -> str:
     return f"{belief:.1%}" if belief >= 0.001 else f"{belief * 100:.2g}%"
-
-
-def _far(found: Attacked, distance: float) -> str:
-    """A distance in words, short ones on a map in metres."""
-    if found.beliefs.unit == "km" and distance < 1:
-        return f"{distance * 1000:.0f} m"
-    return f"{significant(distance)} {found.beliefs.unit}"
 
 
 # A PNG of an attack on a stream of places: the way, the released points, the estimates.
@@ -359,9 +314,6 @@ def _flat(rows: list[tuple[int, Floats]]) -> Floats:
     return np.array([values[:2] for _, values in rows])
 
 
-# `shoal attack` for streams of places: where somebody is believed to be, step by step.
-
-
 MOST_STEPS = 500  # of a track, unless more are asked for
 KNOWING: tuple[Knowing, ...] = ("nothing", "past", "all")
 
@@ -408,11 +360,11 @@ def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish)
     if wish.as_json:
         show.print_json(track_object(plan, held, found))
     else:
-        print_track(plan, held, found)
-    if wish.plot is not None:
-        atomic_write(wish.plot, track_chart(plan, found))
-        if not wish.as_json:
-            typer.echo(f"\nThe chart is in {wish.plot}")
+        lines = track_lines(plan, held, found)
+        words = "\n".join(f"{title}: {text}" for title, text in lines)
+        show.console().print(show.paragraphs(words))
+    drawn = None if wish.plot is None else track_chart(plan, found)
+    show.write_chart(wish.plot, drawn, as_json=wish.as_json)
 
 
 def _track(

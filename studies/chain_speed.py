@@ -12,7 +12,7 @@ from shoal.additive.choice import row_named
 from shoal.additive.queries import count, histogram
 from shoal.chains.exact.windows import kept_laws
 from shoal.chains.fit import fit_chain
-from shoal.chains.lift.row import chain_lift
+from shoal.chains.lift.chain import chain_lift
 from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.row import chain_influences, chain_quilts
 from shoal.core.errors import Refused

@@ -20,7 +20,7 @@ from shoal.additive.answer_laws import one_number, same_answer_loss
 from shoal.additive.exact import ExactCertificate
 from shoal.additive.plans import accepted, additive_body
 from shoal.chains.exact.cover import NodeBlocks
-from shoal.chains.lift import row as lift_row, step as lift_walk
+from shoal.chains.lift import chain as lift_row, step as lift_walk
 from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]

@@ -9,12 +9,12 @@ import pytest
 
 import shoal
 from shoal.additive.cone import Rule
-from shoal.chains.lift import chain, neighbours, row, side, solver
+from shoal.chains.lift import chain, neighbours, side, solver
 from shoal.chains.lift.chain import ChainLift
-from shoal.chains.lift.side import FixedPoint, limit
+from shoal.chains.lift.solver import FixedPoint, limit
 from shoal.chains.lift.step import Ahead, hamming, image, off_diagonal
-from shoal.chains.walk import Powers
 from shoal.core.codec import Floats
+from shoal.core.walk import Powers
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if three states were many."""
     for module in (chain, side, solver):
         monkeypatch.setattr(module, "MANY", 3)
-    row.chain_lift.cache_clear()
+    chain.chain_lift.cache_clear()
     yield
-    row.chain_lift.cache_clear()
+    chain.chain_lift.cache_clear()
 
 
 def dense(seed: int, size: int = 6) -> Floats:
@@ -38,8 +38,8 @@ def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPat
     step, entry = dense(seed), hamming(6).scaled(0.1)
     ahead = Ahead(Powers(step))
     plain = limit(ahead, entry, "largest")
-    monkeypatch.setattr(side, "MANY", 3)
-    monkeypatch.setattr(side, "certified_fixed_point", None)  # not the way taken
+    monkeypatch.setattr(solver, "MANY", 3)
+    monkeypatch.setattr(solver, "certified_fixed_point", None)  # not the way taken
     found = limit(ahead, entry, "largest")
     assert found.bound.max() >= plain.bound.max() * (1 - 1e-9)
     assert found.bound.max() <= plain.bound.max() * (1 + 2e-3)
@@ -53,7 +53,7 @@ def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPat
 
 def test_a_chain_that_never_forgets_has_no_number() -> None:
     slow = 0.999999 * np.eye(5) + 0.000001 / 5
-    found = side._one_number(Ahead(Powers(slow)), hamming(5).scaled(1.0), None, 4.0)
+    found = solver._one_number(Ahead(Powers(slow)), hamming(5).scaled(1.0), None, 4.0)
     assert np.isinf(found.bound[0, 1])
     assert isinstance(found, FixedPoint)
 

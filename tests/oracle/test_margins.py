@@ -23,10 +23,10 @@ from shoal.additive.mixture import lattice_loss, mixture_loss
 from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import eta_above, float_below
 from shoal.chains.lift.step import Ahead
-from shoal.chains.walk import Powers
 from shoal.contexts.checks.task import days_of
 from shoal.contexts.search import beliefs, memory
 from shoal.core.plan import Additive
+from shoal.core.walk import Powers
 from shoal.events.automaton import law_of
 from shoal.events.filter import TrackSums, program_of
 from shoal.events.secrets import Events

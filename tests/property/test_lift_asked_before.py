@@ -11,7 +11,7 @@ import pytest
 
 import shoal
 from shoal.chains import OrderChain
-from shoal.chains.lift.row import any_initial_lift, chain_lift, order_lift
+from shoal.chains.lift.chain import any_initial_lift, chain_lift, order_lift
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 

@@ -12,12 +12,11 @@ from scipy.optimize import linprog
 from shoal.additive.cone import RULES, Rule, closure, leak, prepare
 from shoal.chains.lift.chain import ChainLift, lift_loss
 from shoal.chains.lift.families import AnyInitialLift, two_odds
-from shoal.chains.lift.side import limit
-from shoal.chains.lift.solver import certified_fixed_point
+from shoal.chains.lift.solver import certified_fixed_point, limit
 from shoal.chains.lift.step import Ahead, EntryMetric, History, hamming, image, next_bound
 from shoal.chains.lift.tuples import TupleLift
-from shoal.chains.walk import Powers
 from shoal.core.codec import Floats
+from shoal.core.walk import Powers
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=40, deadline=None)

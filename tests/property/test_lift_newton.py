@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shoal.additive.cone import RULES, Rule, leak, prepare, slopes
-from shoal.chains.lift import side
+from shoal.chains.lift import solver
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.step import Ahead, hamming, image
-from shoal.chains.walk import Powers
 from shoal.core.codec import Floats
+from shoal.core.walk import Powers
 
 
 def growth_of(rng: np.random.Generator, size: int) -> Floats:
@@ -50,9 +50,9 @@ def test_bounds_are_those_of_plain_steps(rule: Rule, monkeypatch: pytest.MonkeyP
     chain = 0.5 * np.eye(size) + 0.5 * rng.dirichlet(np.full(size, 0.7), size)
     even, metric = np.full(size, 1 / size), 1 - np.eye(size)
     for eta in (0.05, 0.4):
-        monkeypatch.setattr(side, "LEAST", 16)
+        monkeypatch.setattr(solver, "LEAST", 16)
         found = ChainLift.of(even, chain, metric, None).loss(eta, rule)
-        monkeypatch.setattr(side, "LEAST", 1_000)
+        monkeypatch.setattr(solver, "LEAST", 1_000)
         plain = ChainLift.of(even, chain, metric, None).loss(eta, rule)
         assert found.value == pytest.approx(plain.value, rel=1e-6)
         for one, two in ((found, plain), (plain, found)):  # each is an image of a bound above it
@@ -63,11 +63,11 @@ def test_bounds_are_those_of_plain_steps(rule: Rule, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("seed", range(4))
 def test_a_limit_rests_on_the_lags_it_names(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what covers later entries would not look back far enough."""
-    monkeypatch.setattr(side, "WORTH", 0.3)
+    monkeypatch.setattr(solver, "WORTH", 0.3)
     rng = np.random.default_rng(seed)
     chain = 0.8 * np.roll(np.eye(3), 1, axis=1) + 0.2 * rng.dirichlet(np.ones(3), 3)
     ahead, entry = Ahead(Powers(chain)), hamming(3).scaled(1.5)
-    found = side.limit(ahead, entry, "cone")
+    found = solver.limit(ahead, entry, "cone")
     again = image(found.bound, found.lags, ahead, entry, "cone")
     assert np.isfinite(found.bound).all()
     assert (again <= found.bound * (1 + 1e-11)).all()

@@ -26,8 +26,8 @@ from shoal.chains.quilt.scale import (
     two_state,
     worst_corners,
 )
-from shoal.chains.walk import Kernel, KernelSegments, Powers, kernel_logs
 from shoal.core.codec import Floats
+from shoal.core.walk import Kernel, KernelSegments, Powers, kernel_logs
 from tests.quilt_enumeration import random_rows
 
 seeds = st.integers(0, 2**32 - 1)

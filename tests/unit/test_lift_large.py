@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.chains import OrderChain
-from shoal.chains.lift import row
+from shoal.chains.lift import chain as row
 from shoal.core.errors import Refused
 
 

@@ -74,7 +74,7 @@ class AnyInitialLaw(ChainLaw):
         pairs_given(self, secrets)
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.chains.lift.row import any_initial_lift
+        from shoal.chains.lift.chain import any_initial_lift
 
         return any_initial_lift(self, query)
 
@@ -296,7 +296,7 @@ class OrderChain(ChainLaw):
         pairs_given(self, secrets)
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.chains.lift.row import order_lift
+        from shoal.chains.lift.chain import order_lift
 
         return order_lift(self, query)
 

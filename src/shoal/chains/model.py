@@ -264,7 +264,7 @@ class MarkovChain(ChainLaw):
         return first_order(list(matrices), self.initial, self.length, self.homogeneous)
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.chains.lift.row import chain_lift
+        from shoal.chains.lift.chain import chain_lift
 
         return chain_lift(self, query)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import SpecError
 from shoal.core.task import Model
@@ -20,6 +19,9 @@ from shoal.spec.fields import (
     Whole,
     table_of,
 )
+
+if TYPE_CHECKING:
+    from shoal.chains.families import IntervalChains, MixingSummary, OrderChain
 
 
 class ChainModel(ModelSection):
@@ -39,6 +41,8 @@ class ChainModel(ModelSection):
     def model(self, folder: Path) -> Model:
         transition = table_of(self.transition, "transition")
         if self.initial == "any":
+            from shoal.chains.families import AnyInitialLaw
+
             return AnyInitialLaw(
                 states=tuple(self.states), transition=transition, length=self.length
             )
@@ -61,6 +65,8 @@ class OrderModel(ModelSection):
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
 
     def model(self, folder: Path) -> OrderChain:
+        from shoal.chains.families import OrderChain
+
         return OrderChain(
             states=tuple(self.states),
             order=self.order,
@@ -80,6 +86,8 @@ class MixingModel(ModelSection):
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
 
     def model(self, folder: Path) -> MixingSummary:
+        from shoal.chains.families import MixingSummary
+
         return MixingSummary(pi_min=float(self.pi_min), gap=float(self.gap), length=self.length)
 
     def states_of(self, model: Model) -> tuple[str, ...]:
@@ -96,6 +104,8 @@ class IntervalModel(ModelSection):
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
 
     def model(self, folder: Path) -> IntervalChains:
+        from shoal.chains.families import IntervalChains
+
         for key, values in (("low", self.low), ("high", self.high)):
             if len(values) != 2 or any(isinstance(value, list) for value in values):
                 raise SpecError(f"{key} holds {len(values)} items; it must be two probabilities")

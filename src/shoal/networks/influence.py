@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.chains.quilt.row import CERTIFIED, InfluenceResult, MatrixInfluences
-from shoal.chains.walk import UNIT, log_bounds
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import Refused
 from shoal.core.progress import doing
-from shoal.core.walk import LOST, Wide
+from shoal.core.walk import LOST, UNIT, Wide, log_bounds
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, elimination, joint
 from shoal.networks.graph import ancestors, children_of, moral

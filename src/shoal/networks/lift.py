@@ -20,12 +20,11 @@ import numpy.typing as npt
 
 from shoal.additive.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
 from shoal.additive.lift import climb
-from shoal.chains.walk import UNIT
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
-from shoal.core.walk import Wide
+from shoal.core.walk import UNIT, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import Neighbours, connected_parts, distances, greedy_order, moral
 from shoal.networks.influence import joint_law, rows_given

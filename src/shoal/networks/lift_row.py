@@ -14,11 +14,11 @@ import numpy as np
 from shoal.additive.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
 from shoal.additive.lift import climb
 from shoal.additive.queries import linear
-from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, cut_short, in_time, unless_refused
 from shoal.core.task import CUT, EntryLift, LiftedModel, Query
+from shoal.core.walk import UNIT
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import reaches

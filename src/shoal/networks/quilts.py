@@ -17,12 +17,11 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Proof
 from shoal.core.progress import doing, unless_refused
-from shoal.core.walk import Wide
+from shoal.core.walk import UNIT, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Scope, elimination, followed_joint
 from shoal.networks.graph import Neighbours, children_of, d_connected, distances, moral

@@ -13,7 +13,7 @@ from shoal.additive.queries import LinearQuery
 from shoal.chains.events.given import Given, nodes_of
 from shoal.chains.events.lift import EventLeak, EventLift, PlainChain
 from shoal.chains.events.sums import AnswerPair, EventSum
-from shoal.chains.lift.row import metric_of
+from shoal.chains.lift.chain import metric_of
 from shoal.chains.lift.step import EntryMetric
 from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.core.errors import InputError, Refused

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.chains.model import ChainLaw
-from shoal.chains.walk import UNIT
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.walk import Wide
+from shoal.core.walk import UNIT, Wide
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ from shoal.additive.mixture import crossing, step_over
 from shoal.chains.exact.cover import Marginals, Tie, held_ties
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, bridges, marginal_laws, supports
-from shoal.chains.walk import Powers
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.walk import Powers
 
 if TYPE_CHECKING:
     from shoal.chains.exact.kernels import Moves

@@ -9,13 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule
-from shoal.chains.lift.chain import LiftLoss, Searched
-from shoal.chains.lift.side import FixedPoint, LiftSide, deciding_nodes, future_side, past_side
-from shoal.chains.lift.solver import certified_fixed_point
+from shoal.chains.lift.side import (
+    LiftLoss,
+    LiftSide,
+    Searched,
+    deciding_nodes,
+    future_side,
+    past_side,
+)
+from shoal.chains.lift.solver import FixedPoint, certified_fixed_point
 from shoal.chains.lift.step import Ahead, Behind, EntryMetric, behind, off_diagonal
-from shoal.chains.walk import Powers, kernel_logs, next_support
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError
+from shoal.core.walk import Powers, kernel_logs, next_support
 
 
 class Odds:

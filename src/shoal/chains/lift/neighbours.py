@@ -16,10 +16,10 @@ import numpy as np
 
 from shoal.additive.cone import UNKNOWN, PairLaws
 from shoal.chains.lift.solver import Tangent, certified_fixed_point
-from shoal.chains.walk import UNIT
+from shoal.chains.lift.step import NEIGHBOURS
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.walk import UNIT
 
-LEAST = 16  # states from which on all pairs are many more than neighbours
 WIDEST = 48  # states that two neighbours may lead to together
 MOST_PAIRS = 60_000  # of neighbours: a step takes a second
 LITTLE = 2.0**-8  # the largest entry of a metric small enough to tell how near ways come
@@ -167,7 +167,7 @@ def neighbours_of(possible: Bools) -> Bools | None:
     lead to WIDEST states at most, and to no more than there are.
     """
     size, most = len(possible), int(possible.sum(axis=1).max())
-    if size < LEAST or 2 * most > min(WIDEST, size):
+    if size < NEIGHBOURS or 2 * most > min(WIDEST, size):
         return None
     from scipy.sparse.csgraph import connected_components
 

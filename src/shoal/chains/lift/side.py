@@ -1,313 +1,30 @@
-"""What the entries on one side of a node can tell about it, for every number of them.
-
-D_n grows with n. Iterates from below only guess its limit; what is returned has been checked:
-either image(bound) ≤ bound, or bound is the image of such a bound. Anything else is infinite.
-"""
+"""What each side of a node tells, for so many entries; the loss of both, and the search for eta."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Rule, closure, leak, slopes, tighten
-from shoal.chains.lift.solver import MANY, Tangent, certified_fixed_point, change
+from shoal.additive.cone import CEILING, FEW, Memory, Rule, closure, leak
+from shoal.additive.lift import CLOSE, NEARLY, LossOfEta, largest_eta
+from shoal.chains.lift.solver import MANY, FixedPoint, limit
 from shoal.chains.lift.step import (
-    LAGS,
     Ahead,
     Behind,
     EntryMetric,
     History,
     Steps,
-    View,
     image,
     next_bound,
     off_diagonal,
 )
-from shoal.chains.walk import Kernel, Powers
-from shoal.core.codec import Bools, Floats, Ints
-
-WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
-SETTLED = 1e-7  # relative change at which pairs keep the lags they have
-LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
-LEAST = 16  # states from which on slopes are worth their price
-BRIEF = (1e-2, 1e-3, 2)  # WORTH, SETTLED and LAG_ROUNDS of many states: any lags give a bound
-
-ROUNDS = 24  # pairs that may turn out to be the worst, one after another
-ABOVE = 1e-4  # share by which the one number lies above what these pairs need
-FORGOTTEN = 1e-9  # laws this near each other show the same at any longer lag
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FixedPoint:
-    """A bound of D_n for all n, inf where none was certified, and the lags it rests on.
-
-    searched says that these lags were looked for among all.
-    """
-
-    bound: Floats
-    lags: tuple[int, ...]
-    searched: bool = False
-
-    @classmethod
-    def unknown(cls, size: int) -> FixedPoint:
-        """No bound at all."""
-        return cls(off_diagonal(size, np.inf), (1,))
-
-    def scaled(self, factor: float) -> FixedPoint:
-        """A guess at the limit for a metric `factor` times as large."""
-        return replace(self, bound=self.bound * factor)
-
-
-def limit(
-    ahead: Ahead,
-    entry: EntryMetric,
-    rule: Rule,
-    start: FixedPoint | None = None,
-    enough: float = CEILING,
-) -> FixedPoint:
-    """sup over n of D_n for a homogeneous side: certified, inf where it is not.
-
-    `start` is a guess that may save time. Entries that grow past `enough` are given up as
-    infinite, and so are pairs with an impossible value. Rounds up.
-    """
-
-    many = len(ahead.pairs) > MANY
-    alike = off_diagonal(len(ahead.pairs), entry.eta)
-    near = start is None and bool((entry.metrics[0] == alike).all())
-    if many and ahead.dense and (rule == "largest" or near):
-        flat = _one_number(ahead, entry, start, enough)
-        if rule == "largest" or np.isinf(flat.bound).any():
-            return flat
-        start = FixedPoint(flat.bound, (1,))
-    if start is None and rule == "cone":
-        start = _from_neighbours(ahead, entry, enough)
-    guess = np.where(ahead.pairs, 0.0, np.inf)
-    np.fill_diagonal(guess, 0.0)
-    lags: tuple[int, ...] = (1,)
-    if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
-        guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
-
-    def found(lag_of: Ints | None, guess: Floats, enough: float) -> Floats:
-        def step(bound: Floats) -> Floats:
-            return image(bound, lags, ahead, entry, rule, lag_of)
-
-        def tangent_at(bound: Floats) -> Tangent | None:
-            return tangent(bound, lags, ahead, entry, rule, lag_of)
-
-        smooth = len(guess) >= LEAST and np.isfinite(guess).all()
-        return certified_fixed_point(step, guess, enough, tangent_at if smooth else None)
-
-    chosen = None
-    if len(lags) > 1 and len(guess) >= LEAST:
-        chosen = _best_lags(guess, lags, ahead, entry, rule)[1]
-    bound = found(chosen, guess, enough)
-    _, settled, rounds = _lag_search(len(guess))
-    known = many and start is not None and start.searched and np.isfinite(bound).all()
-    for _ in range(0 if known else rounds):
-        before = bound
-        useful, chosen, bound = _scan(bound, lags, ahead, entry, rule)
-        same = chosen is None or change([before, bound]) <= settled  # each pair has its best lag
-        if (useful == lags and same) or (many and bound.max() >= before.max() * (1.0 - settled)):
-            lags = useful
-            break
-        lags = useful
-        bound = np.minimum(bound, found(chosen, bound, np.inf))
-    return FixedPoint(bound, lags, searched=True)
-
-
-def _from_neighbours(ahead: Ahead, entry: EntryMetric, enough: float) -> FixedPoint | None:
-    """Where few states follow each: what neighbours certify for all pairs, a little too much."""
-    beside = ahead.beside(entry.metrics[0])
-    known = None if beside is None else beside.bound(entry.metrics[0], enough)
-    if beside is None or known is None:
-        return None
-    return FixedPoint(beside.everywhere(known), (1,))
-
-
-def _one_number(
-    ahead: Ahead, entry: EntryMetric, start: FixedPoint | None, enough: float
-) -> FixedPoint:
-    """`limit` by the largest rule where every state may follow every other.
-
-    There G counts by its largest entry alone, so the bound sought is one number, g, above
-    every entry of its own image. It follows from the few pairs that are worst at their best
-    lags; all others only have to stay below g, at whichever lag, which is then checked for all.
-    """
-    size, most = len(ahead.pairs), float(entry.metrics[0].max())
-    lags = [1] if start is None else list(start.lags)
-    farthest, pairs = ahead.laws(lags[-1]).gained, list[PairAtLags]()
-    for _ in range(ROUNDS):
-        x, other = divmod(int(farthest.argmax()), size)
-        pairs.append(PairAtLags.of(ahead.kernel(1).values, x, other, entry.eta, enough))
-        level = _least_level(pairs, most, enough)
-        if level is None:
-            return FixedPoint.unknown(size)
-        lags = sorted({pair.best(most + level)[1] for pair in pairs})
-        bound = off_diagonal(size, np.inf)
-        for lag in lags:  # pairs below the level already are not looked at again
-            price = entry.at(lag)[1]
-            part = np.where(bound > level, bound, -np.inf)
-            tighten(part, price, ahead.laws(lag), off_diagonal(size, most + level), "largest")
-            bound = np.where(bound > level, part, bound)
-        if bound.max() <= level:
-            return FixedPoint(bound, tuple(lags))
-        farthest = bound
-    return FixedPoint.unknown(size)
-
-
-def tangent(
-    bound: Floats,
-    lags: tuple[int, ...],
-    view: View,
-    entry: EntryMetric,
-    rule: Rule,
-    lag_of: Ints | None = None,
-) -> Tangent | None:
-    """`step.image` of a finite bound with its slopes; None where some pair has none."""
-    from scipy.sparse import csr_array
-
-    size, found = len(bound), None
-    for lag in lags:
-        metric, price = entry.at(lag)
-        wanted = np.ones(bound.shape, np.bool_) if lag_of is None else lag_of == lag
-        here = slopes(view.laws(lag), metric + bound, rule, wanted)
-        if here is None:
-            return None
-        here[0][:] += price
-        if found is None:
-            found = here
-            continue
-        won = here[0] < found[0]
-        found[0][won], found[1][won], found[2][won] = here[0][won], here[1][won], here[2][won]
-    assert found is not None  # there is at least one lag
-    best, places, shares = found
-    np.fill_diagonal(best, 0.0)
-    places[np.arange(size), np.arange(size)] = -1
-    real = places >= 0
-    starts = np.concatenate([[0], np.cumsum(real.sum(axis=2).ravel())])
-    matrix = csr_array((shares[real], places[real], starts), shape=(size**2, size**2))
-    return Tangent(best, matrix)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairAtLags:
-    """The laws of the entries 1, 2, … steps from two values (rows), and the prices of these lags.
-
-    What it says is not rounded: it only tells a search where to look.
-    """
-
-    first: Floats
-    second: Floats
-    prices: Floats
-
-    @classmethod
-    def of(cls, step: Floats, x: int, other: int, eta: float, enough: float) -> PairAtLags:
-        count = LAGS if eta <= 0.0 else min(LAGS, 1 + int(enough / eta))
-        rows, laws = np.eye(len(step))[[x, other]], []
-        for _ in range(count):
-            rows = rows @ step
-            laws.append(rows)
-            if np.abs(rows[0] - rows[1]).max() <= FORGOTTEN * rows.min():
-                break
-        both = np.array(laws)
-        return cls(both[:, 0], both[:, 1], eta * np.arange(float(len(both))))
-
-    def best(self, growth: float) -> tuple[float, int]:
-        """What the pair shows at the lag that shows least, and that lag."""
-        raised, gaps = np.expm1(growth), self.first - self.second
-        excess = np.zeros(len(gaps))
-        while True:
-            rises = gaps > excess[:, None] * self.second
-            gained, held = (
-                np.where(rises, gaps, 0.0).sum(1),
-                np.where(rises, self.second, 0.0).sum(1),
-            )
-            better = raised * gained / (1.0 + raised * held)
-            if not (better > excess * (1.0 + 1e-12)).any():
-                break
-            excess = np.maximum(excess, better)
-        shown = self.prices + np.log1p(excess)
-        return float(shown.min()), int(shown.argmin()) + 1
-
-
-def _least_level(pairs: list[PairAtLags], most: float, enough: float) -> float | None:
-    """A little more than the least g at which no pair shows more than g; None beyond `enough`."""
-
-    def fits(level: float) -> bool:
-        return all(pair.best(most + level)[0] <= level for pair in pairs)
-
-    low, high = 0.0, max(most, 1e-300)
-    while not fits(high):
-        low, high = high, 2.0 * high
-        if high > 2.0 * enough:
-            return None
-    while high - low > ABOVE * high:
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high * (1.0 + ABOVE)
-
-
-def _scan(
-    bound: Floats, lags: tuple[int, ...], ahead: Ahead, entry: EntryMetric, rule: Rule
-) -> tuple[tuple[int, ...], Ints | None, Floats]:
-    """The lags known to help and those found to, with a valid bound lowered by all of them.
-
-    Where states are many each pair goes on with the lag that served it best alone.
-    """
-    best, chosen = bound.copy(), None
-    if len(bound) >= LEAST:
-        told, chosen = _best_lags(bound, lags, ahead, entry, rule)
-        best = np.minimum(best, told)
-    useful, worth = set(lags), _lag_search(len(bound))[0]
-    for lag in range(1, LAGS + 1):
-        metric, price = entry.at(lag)
-        endless = np.isinf(best) & ahead.pairs
-        if price >= best[np.isfinite(best)].max():
-            if not endless.any():
-                break
-            if not (endless & _nested(ahead.kernel(lag))).any():
-                continue
-        if chosen is not None and lag in lags:
-            continue  # looked at already
-        before = best.copy()
-        tighten(best, price, ahead.laws(lag), metric + bound, rule)
-        won = best < before * (1.0 - worth)
-        if lag in useful or won.any():
-            useful.add(lag)
-            if chosen is not None:
-                chosen[won] = lag
-        else:
-            best = before  # what covers later entries looks back as far as the lags that are named
-    return tuple(sorted(useful)), chosen, best
-
-
-def _lag_search(states: int) -> tuple[float, float, int]:
-    """How far lags are looked for: see WORTH, SETTLED and LAG_ROUNDS."""
-    return (WORTH, SETTLED, LAG_ROUNDS) if states <= MANY else BRIEF
-
-
-def _best_lags(
-    bound: Floats, lags: tuple[int, ...], ahead: Ahead, entry: EntryMetric, rule: Rule
-) -> tuple[Floats, Ints]:
-    """The image by all of the lags, and for each pair the lag it is from."""
-    best, chosen = off_diagonal(len(bound), np.inf), np.full(bound.shape, lags[0])
-    for lag in lags:
-        metric, price = entry.at(lag)
-        before = best.copy()
-        tighten(best, price, ahead.laws(lag), metric + bound, rule)
-        chosen[best < before] = lag
-    return best, chosen
-
-
-def _nested(kernel: Kernel) -> Bools:
-    """Pairs x, x' such that everything x can lead to, x' can lead to as well."""
-    possible = kernel.possible.astype(np.float32)
-    return np.asarray(possible @ (1.0 - possible).T < 0.5)
-
-
-# One side of a node: numbers of entries one by one, and one bound for all beyond.
-
+from shoal.core.codec import Bools, Floats
+from shoal.core.task import LiftedModel
+from shoal.core.walk import Powers
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
@@ -504,3 +221,208 @@ def _onward(
     step = leak(ahead.laws(1), growth, rule)
     excess = (metric + step)[ahead.pairs] - growth[ahead.pairs]
     return step, min(max(0.0, float(excess.max())), entry.eta) * (1.0 + 2.0**-50)
+
+
+# The loss of both sides of every node.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LiftLoss(LiftedModel):
+    """The largest loss over nodes and pairs, where it occurs, and the numbers it rests on.
+
+    loss = at_node + min(future + past, others), rounded up, for the pair (x, x') at `node`
+    (counted from 0; in a chain of any length the last node stands for all later ones); others is
+    what all other entries can add by group privacy. node and pair are None when no node has two
+    possible values. future_limit and past_limit bound the two sides for every number of entries:
+    each lies above its own image under step.image, or is such an image; inf where none is
+    certified. certified is False exactly when the loss is inf.
+    """
+
+    others: float
+    future_limit: FixedPoint
+    past_limit: FixedPoint
+
+    @property
+    def certified(self) -> bool:
+        return bool(np.isfinite(self.value))
+
+    @classmethod
+    def none(
+        cls, rule: Rule, eta: float, others: float, future: FixedPoint, past: FixedPoint
+    ) -> LiftLoss:
+        """Nothing leaked yet."""
+        return cls(
+            eta=eta,
+            loss=0.0,
+            node=None,
+            pair=None,
+            at_node=0.0,
+            future=0.0,
+            past=0.0,
+            rule=rule,
+            others=others,
+            future_limit=future,
+            past_limit=past,
+        )
+
+    def or_at(
+        self, node: int, possible: Bools, at_node: Floats, future: Floats, past: Floats
+    ) -> LiftLoss:
+        """This loss, or the worst pair of possible values at `node` if that is larger."""
+        total = (at_node + np.minimum(future + past, self.others)) * (1.0 + 2.0**-51)
+        total = np.where(possible[:, None] & possible[None, :], total, 0.0)
+        x, other = (int(i) for i in np.unravel_index(int(total.argmax()), total.shape))
+        if not total[x, other] > self.value:
+            return self
+        return replace(
+            self,
+            loss=float(total[x, other]),
+            node=node,
+            pair=(x, other),
+            at_node=float(at_node[x, other]),
+            future=float(future[x, other]),
+            past=float(past[x, other]),
+        )
+
+    def or_told(self, node: int, at_node: Floats, told: Floats) -> LiftLoss:
+        """This loss, or the worst pair of a bound that does not split into its sides."""
+        everywhere = np.ones(len(told), np.bool_)
+        return self.or_at(node, everywhere, at_node, told - at_node, np.zeros_like(told))
+
+    def named(self, states: npt.NDArray[np.intp]) -> LiftLoss:
+        """The same loss with the pair in the numbering of the whole chain."""
+        if self.pair is None:
+            return self
+        return replace(self, pair=(int(states[self.pair[0]]), int(states[self.pair[1]])))
+
+    def told(self) -> LiftedModel:
+        """What a certificate says of it."""
+        return LiftedModel(
+            eta=self.eta,
+            loss=self.value,
+            node=self.node,
+            pair=self.pair,
+            at_node=self.at_node,
+            future=self.future,
+            past=self.past,
+            rule=self.rule + NEARLY * (len(self.future_limit.bound) > MANY),
+        )
+
+    def guesses(self, eta: float, rule: Rule) -> tuple[FixedPoint, FixedPoint] | tuple[None, None]:
+        """Where the limits of the two sides may lie at another eta; another rule needs own lags.
+
+        None of limits between neighbours only.
+        """
+        if self.future_limit.bound.ndim == 1:
+            return None, None
+        factor = eta / self.eta
+        future, past = self.future_limit.scaled(factor), self.past_limit.scaled(factor)
+        if rule != self.rule:
+            return FixedPoint(future.bound, (1,)), FixedPoint(past.bound, (1,))
+        return future, past
+
+
+# The largest eta whose lift stays within epsilon.
+
+
+NEAR_ENOUGH = 1.5e-3  # ends this near the budget: noise that much larger is not worth more of them
+
+
+class Lift(Protocol):
+    """A model and a metric per unit of eta, ready to be evaluated at any eta."""
+
+    @property
+    def length(self) -> int | None: ...
+
+    @property
+    def size(self) -> int:
+        """The number of states, or of tuples."""
+        ...
+
+    @property
+    def unit(self) -> float:
+        """The largest entry of the metric."""
+        ...
+
+    @property
+    def rule(self) -> Rule:
+        """The rule used when none is asked for."""
+        ...
+
+    def loss(
+        self,
+        eta: float = 1.0,
+        rule: Rule | None = None,
+        start: LiftLoss | None = None,
+        enough: float = CEILING,
+        memory: Memory | None = None,
+    ) -> LiftLoss: ...
+
+    def endless(self) -> Lift:
+        """The same model at any length: never a smaller loss, and no slower for long chains."""
+        ...
+
+    def roughly(
+        self, eta: float, start: LiftLoss | None, enough: float, memory: Memory
+    ) -> LiftLoss:
+        """A loss at any length that is quick to have and never smaller."""
+        ...
+
+
+class Searched:
+    """What every such model shares: the search for the largest eta."""
+
+    def roughly(
+        self: Lift, eta: float, start: LiftLoss | None, enough: float, memory: Memory
+    ) -> LiftLoss:
+        """A loss at any length that is quick to have and never smaller."""
+        return self.endless().loss(eta, "largest", start, enough, memory)
+
+    def largest_eta(
+        self: Lift,
+        epsilon: float,
+        rule: Rule | None = None,
+        likely: float = np.inf,
+        afresh: Callable[[float], LiftLoss] | None = None,
+    ) -> LiftLoss | None:
+        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
+
+        `afresh` evaluates an eta as if nothing had been asked before, and may remember what it
+        said.
+        """
+        return search(self, epsilon, rule, likely, afresh or self.loss)
+
+
+def search(
+    lift: Lift,
+    epsilon: float,
+    rule: Rule | None,
+    likely: float,
+    afresh: Callable[[float], LiftLoss],
+) -> LiftLoss | None:
+    """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
+
+    Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
+    length: each is at most the one before, so an eta that was enough stays enough. A short chain
+    needs no endless one, and few states or caps no cheap rule. The search begins at `likely`: an
+    eta that is much too large costs most, because its bounds grow for long before they are given
+    up. Where states are many an evaluation that starts from another is no cheaper than one afresh,
+    which the answer needs anyway.
+    """
+    # a short chain is its own best bracket: at any length it may hardly ever forget
+    endless = lift.endless() if lift.length is None or lift.length > SHORT else lift
+    enough, memory = 4.0 * epsilon, Memory()
+    chosen = rule or lift.rule
+    stages: list[LossOfEta[LiftLoss]] = [
+        lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
+    ]
+    if lift.size > MANY and rule is None:
+        stages = [lambda eta, start: afresh(eta)]
+    elif endless is not lift:
+        stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
+    if (chosen == "cone" and FEW < lift.size <= MANY) or (chosen == "caps" and lift.size > MANY):
+        stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
+    most = epsilon / max(lift.unit, 1e-300)
+    least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
+    close = CLOSE if lift.size <= MANY else NEAR_ENOUGH
+    return largest_eta(stages, epsilon, most, least, likely, close)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,18 @@ from shoal.additive.cone import (
     tighten,
     two_valued,
 )
-from shoal.chains.lift.neighbours import NeighbourSide, between_neighbours
 from shoal.chains.model import recurrent_classes, stationary_law, time_reversal
-from shoal.chains.walk import UNIT, Kernel, Powers, PowerWalk, next_support
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
+from shoal.core.walk import UNIT, Kernel, Powers, PowerWalk, next_support
+
+if TYPE_CHECKING:
+    from shoal.chains.lift.neighbours import NeighbourSide
 
 DRIFT = 1e-9  # a marginal this close to its limit, in log-ratio, is treated as the limit
 FOLLOWED = 20_000  # steps after which a marginal that has not settled is not waited for
 LOOK = 16  # steps between two looks at whether the marginal has settled, after as many in a row
+NEIGHBOURS = 16  # states from which on all pairs are many more than neighbours
 FAINT = 1e-150  # rows of values less likely than this are not trusted
 
 
@@ -61,7 +64,9 @@ class Ahead:
         """The same laws between neighbours only, for a metric of this shape; None if they fail."""
         if not self._beside:
             kernel, found = self._walk.kernel(0, 1), None
-            if self.pairs.all():
+            if self.pairs.all() and self._walk.size >= NEIGHBOURS:
+                from shoal.chains.lift.neighbours import between_neighbours
+
                 found = between_neighbours(kernel.values, kernel.possible, self.laws(1), metric)
             self._beside.append(found)
         return self._beside[0]

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
-from shoal.chains.lift.chain import LiftLoss, Searched, reached
-from shoal.chains.lift.side import LiftSide, future_side, past_side
+from shoal.chains.lift.chain import reached
+from shoal.chains.lift.side import LiftLoss, LiftSide, Searched, future_side, past_side
 from shoal.chains.lift.step import DRIFT, FAINT, Ahead, Behind, EntryMetric, behind
-from shoal.chains.walk import UNIT, Powers
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
+from shoal.core.walk import UNIT, Powers
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.walk import (
+from shoal.core.codec import Bools, Floats
+from shoal.core.errors import InputError
+from shoal.core.walk import (
     TINY,
     UNIT,
     Kernel,
@@ -21,8 +23,6 @@ from shoal.chains.walk import (
     log_bounds,
     next_support,
 )
-from shoal.core.codec import Bools, Floats
-from shoal.core.errors import InputError
 
 CLOSE = 2.0  # a many-step law this narrow (projective diameter) contracts by tanh(1/2) < 0.47
 

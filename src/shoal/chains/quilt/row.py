@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from shoal.additive.quilt import CHAIN, ActiveQuilt, QuiltCertificate
-from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.nodes import ChainNodes, largest
 from shoal.chains.quilt.scale import (
@@ -24,12 +23,15 @@ from shoal.chains.quilt.scale import (
     interval_constants,
     interval_loss,
     interval_scale,
+    survey,
 )
-from shoal.chains.quilt.search import Cost, QuiltLoss, Scale
-from shoal.chains.quilt.survey import Survey, SurveyGoal, survey
-from shoal.chains.walk import UNIT
+from shoal.chains.quilt.search import Cost, QuiltLoss, Scale, Survey, SurveyGoal
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
+from shoal.core.walk import UNIT
+
+if TYPE_CHECKING:
+    from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary
 
 KEPT = 8  # models whose surveys are kept, each for the last few budgets asked
 MOST_STATES = 600  # surveys of more take minutes

@@ -15,13 +15,14 @@ from shoal.noise.primitives import SeededRng
 from shoal.records.attack import (
     FriendAdversary,
     Located,
+    People,
     ReleasedCentroids,
     bits_allowed,
+    distances_of_pairs,
     entropy_bits,
     largest_fall_bits,
     locate,
 )
-from shoal.records.people import People, distances_of_pairs
 from studies.dependent_kmeans import models_for
 from studies.dependent_plans import plan_or_none
 from studies.dependent_sources import people

@@ -12,9 +12,9 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.noise.primitives import SeededRng
+from shoal.records.attack import People
 from shoal.records.field import friend_field
 from shoal.records.kmeans import Centroids, Points, nearest
-from shoal.records.people import People
 from shoal.records.sources import FriendModel
 from shoal.records.ties import RecordDomain
 from studies.dependent_plans import all_plans, curves_figure, scale_table, standing

@@ -151,7 +151,7 @@ def write_own(run: Run, folder: Path, kind: str) -> Path:
 FAMILIES = {
     "network": ("shoal.networks.elimination.in_time", "exact"),
     "contagion": ("shoal.networks.exact.independent", "exact"),
-    "friends": ("shoal.records.proved.mean_sensitivities", "dependent-means"),
+    "friends": ("shoal.records.rows.mean_sensitivities", "dependent-means"),
 }
 
 

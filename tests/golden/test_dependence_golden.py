@@ -20,8 +20,7 @@ from shoal.core.codec import Floats
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.networks.table import JointTable
-from shoal.records.coefficients import printed_losses, rho_exact, rho_printed
-from shoal.records.proved import contributions
+from shoal.records.coefficients import contributions, printed_losses, rho_exact, rho_printed
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence, RecordDomain
 from studies.dependent_separation import separations

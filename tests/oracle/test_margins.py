@@ -33,7 +33,7 @@ from shoal.events.secrets import Events
 from shoal.noise.primitives import round_up
 from shoal.places.events import Carried
 from shoal.places.runtime import carried
-from shoal.records.proved import float_up
+from shoal.records.coefficients import float_up
 from tests.oracle.test_attacker_contexts import Attack
 
 DIGITS = 60

@@ -18,25 +18,23 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import (
     FRIENDSHIP,
+    City,
     FriendAdversary,
+    People,
     ReleasedCentroids,
     UnknownCrowd,
     bits_allowed,
+    distances_of_pairs,
     entropy_bits,
     gain_bits,
+    km_between,
     largest_fall_bits,
     locate,
+    location_vector,
+    pattern_km,
     weighted_median,
 )
 from shoal.records.kmeans import Centroids, Points
-from shoal.records.people import (
-    City,
-    People,
-    distances_of_pairs,
-    km_between,
-    location_vector,
-    pattern_km,
-)
 from shoal.records.ties import RecordGroups
 
 CITY = City(south=0.0, west=0.0, north=1.0, east=1.0, cells=4)

@@ -7,8 +7,8 @@ import pytest
 
 from shoal.additive.queries import weighted_sum
 from shoal.core.errors import InputError
+from shoal.records.attack import guess_values
 from shoal.records.field import PairwiseField, field_of_pairs
-from shoal.records.people import guess_values
 from shoal.records.ties import Dependence, RecordDomain
 
 DOMAIN = RecordDomain.points([0.0, 1.0, 3.0], states=["a", "b", "c"])

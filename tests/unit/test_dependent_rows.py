@@ -19,7 +19,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.task import EachEntry, Task
 from shoal.records.field import friend_field
-from shoal.records.published import published_scale
+from shoal.records.rows import published_scale
 from shoal.records.sources import FriendModel
 from shoal.records.ties import Dependence, RecordDomain
 from tests.contract.tasks import TASKS, friends, weak_tree

@@ -40,7 +40,6 @@ ROOMS = {
     "tracks": "ledger",
     "audit": "audit",
     "attack": "attacks",
-    "people": "attacks",
     "spec": "spec",
     "jobs": "jobs",
     "views": "edges",

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.records.published import published_scale
+from shoal.records.rows import published_scale
 from studies.dependent_attack import adversaries, targets_of
 from studies.dependent_degrees import bins_of, record_plans
 from studies.dependent_kmeans import matched, models_for

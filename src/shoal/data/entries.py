@@ -37,7 +37,7 @@ from shoal.data.table import (
     refuse_levels,
 )
 from shoal.data.times import parse_duration
-from shoal.records.people import PLACES, City, People, location_vector
+from shoal.records.attack import PLACES, City, People, location_vector
 
 if TYPE_CHECKING:
     import polars as pl

@@ -39,8 +39,9 @@ from shoal.ledger.totals import (
     whole_promises,
 )
 from shoal.noise.laplace import is_laplace
+from shoal.records.coefficients import sensitivities
 from shoal.records.field import PairwiseField
-from shoal.records.proved import pairwise, sensitivities
+from shoal.records.rows import pairwise
 from shoal.records.ties import Dependence
 
 TIES = "ties"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -226,6 +226,8 @@ class LinearClassifier(Value):
     intercept: bool
     tolerance: Fraction
     lattice: Fraction
+    states: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[str] = "weight"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", whole(self.records, "records"))
@@ -244,16 +246,8 @@ class LinearClassifier(Value):
             )
 
     @property
-    def states(self) -> tuple[str, ...]:
-        return ()
-
-    @property
     def labels(self) -> tuple[str, ...]:
         return (*self.features, "intercept") if self.intercept else self.features
-
-    @property
-    def unit(self) -> str:
-        return "weight"
 
     @property
     def moved(self) -> Fraction:

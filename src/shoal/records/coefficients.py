@@ -8,14 +8,20 @@ nothing. Losses are in nats, and coefficients are losses over ΔD_j/σ, so that 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.additive.plans import float_below
+from shoal.additive.queries import linear
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.progress import doing
+from shoal.core.task import Query
+from shoal.noise.laplace import is_laplace
 from shoal.records.ties import Dependence
 
 UNIT = 2.0**-52
@@ -181,6 +187,53 @@ class Contributions(NamedTuple):
     def radius(self) -> Floats:
         """r(y): how far the answer can still move when a record takes the value y."""
         return np.asarray(self.moves().max(axis=1))
+
+
+def contributions(query: Query, model: Any) -> Contributions | None:
+    """What one record adds to the answer, by its value in `model.domain`; None when the query is no
+    such sum.
+
+    A linear query has its weights. Any other query may say it itself by a method
+    `contributions(domain)` that gives (low, high), two (values, labels) arrays of bounds in the
+    query's own unit, for answers that are a sum of one contribution per record, however snapped.
+    Rounds outwards.
+    """
+    own = float_up(query.lipschitz)
+    sums = linear(query)
+    if sums is not None:
+        if model.domain.states != sums.states:
+            return None
+        exact = [[Fraction(w) for w in row] for row in sums.weights]
+        low = np.array([[-float_up(-w) for w in row] for row in exact])
+        high = np.array([[float_up(w) for w in row] for row in exact])
+        return Contributions(low, high, own)
+    told = getattr(query, "contributions", None)
+    if told is None:
+        return None
+    low, high = (np.asarray(side, dtype=np.float64) for side in told(model.domain))
+    found = Contributions(low, high, own)
+    return found._replace(own=max(own, float(found.moves().max())))
+
+
+def means_bound(model: Dependence, query: Query, noise: object) -> float:
+    """What Laplace noise on a sum over tied records tells, by conditional means; inf for others."""
+    adds = contributions(query, model)
+    if adds is None or not is_laplace(noise):
+        return math.inf
+    return float(mean_sensitivities(model, adds).max()) / float_below(noise.scale)
+
+
+@lru_cache(maxsize=8)
+def sensitivities(query: Query, model: Dependence) -> Floats | None:
+    """`mean_sensitivities` of a query, remembered; None when it is no sum over records."""
+    adds = contributions(query, model)
+    return None if adds is None else mean_sensitivities(model, adds)
+
+
+def float_up(value: Fraction) -> float:
+    """The least double that is not below `value`."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def printed_losses(model: Dependence, query: Contributions, scale: float) -> Floats:

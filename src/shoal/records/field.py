@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +32,7 @@ from shoal.networks.laws import (
 from shoal.networks.queries import per_variable
 from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
 from shoal.records.sources import FriendModel
-from shoal.records.ties import (
-    Dependence,
-    RecordDomain,
-    admit_records,
-    checked_ties,
-    component_names,
-    places_of,
-)
+from shoal.records.ties import Dependence, RecordDomain, TiedRecords, checked_ties, ordered_ties
 
 UNSEEN, SEEN, APART = 50, 200, 2  # sweeps before the first outcome, outcomes, sweeps between two
 MOST_DRAWN = 10_000  # ties of a field that outcomes are drawn from: about a second
@@ -47,7 +40,7 @@ NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be posit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairwiseField(Law):
+class PairwiseField(TiedRecords):
     """P(x) ∝ Π_i own[i, x_i] · Π over ties t = (i, j) of potentials[potential_of[t], x_i, x_j].
 
     A joint law of all records, unlike `Dependence`, so that what it tells about a record can be
@@ -97,24 +90,14 @@ class PairwiseField(Law):
         own: npt.ArrayLike | None = None,
     ) -> Self:
         """From ties in any order and direction; one potential serves all by default."""
-        tables = numbers(potentials, "potentials")
-        tables = tables[None] if tables.ndim == 2 else tables
-        pairs = np.asarray(ties, dtype=np.int64).reshape(-1, 2)
-        which = np.zeros(len(pairs), np.int64) if potential_of is None else np.asarray(potential_of)
-        turned = pairs[:, 0] > pairs[:, 1]
-        if turned.any() and not np.array_equal(tables, tables.transpose(0, 2, 1)):
-            which = which + turned * len(tables)
-            tables = np.concatenate([tables, tables.transpose(0, 2, 1)])
-        pairs = np.sort(pairs, axis=1)
-        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-        alone = np.ones((1, domain.size)) if own is None else np.atleast_2d(numbers(own, "own"))
+        found = ordered_ties(ties, numbers(potentials, "potentials"), potential_of)
         return cls(
             domain=domain,
             records=records,
-            ties=pairs[order],
-            potential_of=which[order],
-            potentials=tables,
-            own=alone,
+            ties=found[0],
+            potential_of=found[2],
+            potentials=found[1],
+            own=np.ones((1, domain.size)) if own is None else np.atleast_2d(numbers(own, "own")),
         )
 
     @property
@@ -123,31 +106,16 @@ class PairwiseField(Law):
         return self.potential_of
 
     @property
-    def states(self) -> tuple[str, ...] | None:
-        return self.domain.states
-
-    @property
-    def tied(self) -> int | None:
-        """The size of the largest component."""
-        return int(np.bincount(self.components()).max())
-
-    def components(self) -> Ints:
-        """The component of each record, numbered from 0; components are independent."""
-        return _components(self)
-
-    @property
     def forest(self) -> bool:
         """Whether no ties form a loop."""
         return len(self.ties) == self.records - (int(self.components().max()) + 1)
 
     def part(self, records: Sequence[int]) -> PairwiseField:
         """The field of some whole components, their records in the order given."""
-        place = places_of(records, self.components())
-        moved = place[self.ties].reshape(-1, 2)
-        keep = (moved >= 0).all(axis=1)
+        ties, keep = self._kept(records)
         own = self.own if len(self.own) == 1 else self.own[list(records)]
         which = self.potential_of[keep].astype(np.int64)
-        return PairwiseField.of(self.domain, len(records), moved[keep], self.potentials, which, own)
+        return PairwiseField.of(self.domain, len(records), ties, self.potentials, which, own)
 
     def table(self) -> JointTable:
         """The joint law written out; refused when it has too many outcomes."""
@@ -185,7 +153,7 @@ class PairwiseField(Law):
         return parts_of([FieldComponent(whole, part, added) for part in whole.parts])
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.records.proved import FieldLift
+        from shoal.records.rows import FieldLift
 
         return FieldLift(self, query)
 
@@ -194,7 +162,7 @@ class PairwiseField(Law):
 
         A guide: Gibbs sampling with a fixed seed, which strong ties slow down.
         """
-        from shoal.records.proved import contributions
+        from shoal.records.coefficients import contributions
 
         adds = contributions(query, self)
         if adds is None or len(self.ties) > MOST_DRAWN:
@@ -205,10 +173,6 @@ class PairwiseField(Law):
     def influences(self) -> Influences | str:
         law = as_network(self)
         return Law.influences(self) if law is self else law.influences()
-
-    def admit(self, records: Any) -> None:
-        """Refuse data that does not hold exactly one value per record."""
-        admit_records(records, self.records)
 
     def describe(self) -> str:
         shape = "without loops" if self.forest else "with loops"
@@ -303,11 +267,6 @@ def field_of_pairs(model: Dependence) -> PairwiseField:
 
 
 @lru_cache(maxsize=16)
-def _components(model: PairwiseField) -> Ints:
-    return component_names(model.records, model.ties)
-
-
-@lru_cache(maxsize=16)
 def _table(model: PairwiseField) -> JointTable:
     count, size = model.records, model.domain.size
     if not model.small(MAX_OUTCOMES):
@@ -315,8 +274,7 @@ def _table(model: PairwiseField) -> JointTable:
             f"{count} records of {size} values have more than {MAX_OUTCOMES} outcomes; "
             "write out fewer records, or bound the field with dependent-field"
         )
-    rows = [model.own[record if len(model.own) > 1 else 0] for record in range(count)]
-    factors = [_spread(row, (record,), count) for record, row in enumerate(rows)]
+    factors = [_spread(row, (record,), count) for record, row in enumerate(_own(model))]
     for pair, which in zip(model.ties.tolist(), model.potential_of, strict=True):
         factors.append(_spread(model.potentials[which], tuple(pair), count))
     weight = product([Wide.of(factor) for factor in factors])
@@ -375,7 +333,7 @@ def network_of_field(model: PairwiseField) -> BayesNet:
         raise InputError("the ties form a loop, so the field is no network; use table() if small")
     near = _neighbours(model)
     order, parent = _walk(model.records, near)
-    weight = _own(model)
+    weight = [Wide.of(row) for row in _own(model)]
     for record in reversed(order):  # leaves first: what lies beyond a record weighs its values
         above = parent[record]
         if above is not None:
@@ -455,20 +413,21 @@ class FieldFactors:
             near[one].append((other, True, which))
             near[other].append((one, False, which))
         return [
-            (*near[v], self.own(v).tobytes()) if len(near[v]) == 1 else (v,)
+            (*near[v], self.own[v].tobytes()) if len(near[v]) == 1 else (v,)
             for v in range(self.model.records)
         ]
 
-    def own(self, record: int) -> Floats:
-        """What the values of a record weigh by themselves."""
-        return np.asarray(self.model.own[record if len(self.model.own) > 1 else 0])
+    @cached_property
+    def own(self) -> Floats:
+        """What the values of each record weigh by themselves."""
+        return _own(self.model)
 
     def factors(self, among: Iterable[int]) -> list[Factor]:
         """The weights of some whole components, one factor for each record and then each tie."""
         chosen = sorted(among)
         inside = set(chosen)
         ties = [Factor(pair, table) for pair, table in self.ties.items() if inside.issuperset(pair)]
-        return [*(Factor((v,), self.own(v)) for v in chosen), *ties]
+        return [*(Factor((v,), self.own[v]) for v in chosen), *ties]
 
 
 class FieldComponent(NetworkComponent):
@@ -520,9 +479,9 @@ def _walk(records: int, near: list[dict[int, Wide]]) -> tuple[list[int], list[in
     return order, parent
 
 
-def _own(model: PairwiseField) -> list[Wide]:
-    rows = model.own if len(model.own) > 1 else np.repeat(model.own, model.records, axis=0)
-    return [Wide.of(row) for row in rows]
+def _own(model: PairwiseField) -> Floats:
+    """What the values of each record weigh by themselves, (records, values)."""
+    return np.broadcast_to(model.own, (model.records, model.domain.size))
 
 
 # How far one record of a pairwise field reaches: the weight of all walks along ties.
@@ -558,7 +517,7 @@ def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
     share of η: 1, and n_i in all, unless given.
     """
     share = 0.0 if model.domain.known_inside else inside
-    sizes = np.bincount(model.components())[model.components()].astype(np.float64)
+    sizes = model.component_sizes().astype(np.float64)
     return np.minimum(_walks(model, sizes) + sizes * share * (1 + RAISED), sizes)
 
 

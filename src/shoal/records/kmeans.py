@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,9 @@ class Centroids(Value):
     start: Ints
     rounds: int
     count_weight: Fraction
+    states: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[str] = "ranges"
+    lattice: ClassVar[Fraction] = Fraction(1, GRID)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", whole(self.rounds, "rounds"))
@@ -95,10 +98,6 @@ class Centroids(Value):
         return len(self.start)
 
     @property
-    def states(self) -> tuple[str, ...]:
-        return ()
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """Per round and cluster: the sum of each column, then the weighted count."""
         return tuple(
@@ -107,14 +106,6 @@ class Centroids(Value):
             for k in range(self.clusters)
             for what in (*self.columns, "count")
         )
-
-    @property
-    def unit(self) -> str:
-        return "ranges"
-
-    @property
-    def lattice(self) -> Fraction:
-        return Fraction(1, GRID)
 
     @property
     def lipschitz(self) -> Fraction:
@@ -192,8 +183,7 @@ class Centroids(Value):
 
     def in_units(self, cells: Ints) -> Floats:
         """Grid numbers back in the columns' own units."""
-        low = np.array([float(end) for end in self.low])
-        high = np.array([float(end) for end in self.high])
+        low, high = (np.array([float(end) for end in side]) for side in (self.low, self.high))
         return np.asarray(low + cells / GRID * (high - low))
 
 
@@ -229,16 +219,7 @@ def centroids(
         rounds=rounds,
         count_weight=weight,
     )
-    if start is None:
-        return query
-    return Centroids(
-        columns=names,
-        low=query.low,
-        high=query.high,
-        start=query.on_grid(start),
-        rounds=query.rounds,
-        count_weight=weight,
-    )
+    return query if start is None else replace(query, start=query.on_grid(start))
 
 
 def spread(clusters: int, width: int) -> Ints:

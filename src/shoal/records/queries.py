@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,19 +45,13 @@ class NumberMean(Value):
     high: Fraction
     records: int
     unit: str = "units"
+    states: ClassVar[tuple[str, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", whole(self.records, "records"))
         if not self.low < self.high:
             raise InputError(f"the interval is {self.low} to {self.high}; low must be below high")
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("mean",)
 
     @property
     def step(self) -> Fraction:
@@ -116,27 +110,18 @@ class NumberHistogram(Value):
 
     edges: tuple[Fraction, ...]
     unit: str = "records"
+    states: ClassVar[tuple[str, ...]] = ()
+    lattice: ClassVar[Fraction] = Fraction(1)
+    lipschitz: ClassVar[Fraction] = Fraction(2)
 
     def __post_init__(self) -> None:
         if len(self.edges) < 3 or any(a >= b for a, b in pairwise(self.edges)):
             raise InputError("edges must be three numbers or more, each above the one before")
 
     @property
-    def states(self) -> tuple[str, ...]:
-        return ()
-
-    @property
     def labels(self) -> tuple[str, ...]:
         ends = [f"{float(edge):g}" for edge in self.edges]
         return tuple(f"{a} to {b}" for a, b in pairwise(ends))
-
-    @property
-    def lattice(self) -> Fraction:
-        return Fraction(1)
-
-    @property
-    def lipschitz(self) -> Fraction:
-        return Fraction(2)
 
     def describe(self) -> str:
         return (
@@ -276,6 +261,9 @@ class DegreeDistribution(Value):
     cap: int
     level: str
     cumulative: bool = False
+    states: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[str] = "nodes"
+    lattice: ClassVar[Fraction] = Fraction(1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", whole(self.nodes, "nodes", least=2))
@@ -289,10 +277,6 @@ class DegreeDistribution(Value):
             )
 
     @property
-    def states(self) -> tuple[str, ...]:
-        return ()
-
-    @property
     def entry(self) -> str:
         """What may change: a ledger adds only what speaks about the same."""
         what = "one pair" if self.level == "edge" else "one node with all its edges, one"
@@ -303,14 +287,6 @@ class DegreeDistribution(Value):
         if self.cumulative:
             return tuple(f"more than {k}" for k in range(self.cap))
         return (*(str(k) for k in range(self.cap)), f"{self.cap} or more")
-
-    @property
-    def unit(self) -> str:
-        return "nodes"
-
-    @property
-    def lattice(self) -> Fraction:
-        return Fraction(1)
 
     @property
     def lipschitz(self) -> Fraction:

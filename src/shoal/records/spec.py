@@ -13,9 +13,9 @@ from pydantic_core import PydanticCustomError
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, SpecError
 from shoal.core.task import Model
+from shoal.records.attack import PLACES, City
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.kmeans import Centroids
-from shoal.records.people import PLACES, City
 from shoal.records.sources import FriendModel
 from shoal.records.ties import Dependence, RecordDomain, RecordGroups
 from shoal.spec.fields import (

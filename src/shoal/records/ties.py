@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import checked_rows, numbers
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences, checked_states, label
@@ -188,9 +188,7 @@ class RecordGroups(Law):
     def __post_init__(self) -> None:
         object.__setattr__(self, "largest", whole(self.largest, "largest"))
 
-    @property
-    def states(self) -> None:
-        return None
+    states: ClassVar[None] = None
 
     @property
     def tied(self) -> int | None:
@@ -219,8 +217,78 @@ class Neighbours(NamedTuple):
     law: Ints
 
 
+class TiedRecords(Law):
+    """What pairwise laws and fields share: n records on a domain, and ties between some."""
+
+    __slots__ = ()
+
+    domain: RecordDomain
+    records: int
+    ties: Ints
+
+    @property
+    def states(self) -> tuple[str, ...] | None:
+        return self.domain.states
+
+    @property
+    def tied(self) -> int | None:
+        """The size of the largest component: what may depend on each other jointly."""
+        return int(self.component_sizes().max())
+
+    def components(self) -> Ints:
+        """The component of each record, numbered from 0; components are independent."""
+        return _components(self)
+
+    def component_sizes(self) -> Ints:
+        """The size of each record's component."""
+        names = self.components()
+        return np.asarray(np.bincount(names)[names])
+
+    def admit(self, records: Any) -> None:
+        """Refuse data that does not hold exactly one value for each record."""
+        if isinstance(records, Sequences):
+            fits = len(records.chains) == 1 and records.total == self.records
+        else:
+            fits = not hasattr(records, "__len__") or len(records) == self.records
+        if not fits:
+            raise DataError(
+                f"the model ties {self.records} records; the data must hold exactly one value for "
+                "each, in order"
+            )
+
+    def _kept(self, records: Sequence[int]) -> tuple[Ints, Bools]:
+        """The ties between some whole components, by the places of their records, and which ties.
+
+        Refused when a component would be cut: what is left of it may still be dependent, through
+        records that are gone.
+        """
+        moved = places_of(records, self.components())[self.ties].reshape(-1, 2)
+        keep = np.asarray((moved >= 0).all(axis=1))
+        return moved[keep], keep
+
+
+def ordered_ties(
+    ties: npt.ArrayLike, tables: Floats, which: npt.ArrayLike | None
+) -> tuple[Ints, Floats, Ints]:
+    """Ties with the smaller record first, in order; their tables turned with them; which is whose.
+
+    `tables` (…, x, y) or one (x, y) are of ties as they are written; `which` names each tie's, by
+    default the first.
+    """
+    tables = tables[None] if tables.ndim == 2 else tables
+    pairs = np.asarray(ties, dtype=np.int64).reshape(-1, 2)
+    own = np.zeros(len(pairs), np.int64) if which is None else np.asarray(which, np.int64)
+    turned = pairs[:, 0] > pairs[:, 1]
+    if turned.any() and not np.array_equal(tables, tables.transpose(0, 2, 1)):
+        own = own + turned * len(tables)
+        tables = np.concatenate([tables, tables.transpose(0, 2, 1)])
+    pairs = np.sort(pairs, axis=1)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return pairs[order], tables, own[order]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Dependence(Law):
+class Dependence(TiedRecords):
     """n records, and for each tie (i, j) the joint law of the values of i and j.
 
     Tie t joins records ties[t, 0] < ties[t, 1], and laws[law_of[t], x, y] is the probability that
@@ -274,28 +342,8 @@ class Dependence(Law):
         A law is that of (first, second) as the tie is written; when a tie is turned so that the
         smaller record comes first, its law is turned with it.
         """
-        pairs = np.asarray(ties, dtype=np.int64).reshape(-1, 2)
-        tables = numbers(laws, "laws")
-        tables = tables[None] if tables.ndim == 2 else tables
-        which = np.zeros(len(pairs), np.int64) if law_of is None else np.asarray(law_of, np.int64)
-        turned = pairs[:, 0] > pairs[:, 1] if len(pairs) else np.zeros(0, bool)
-        if turned.any() and not np.array_equal(tables, tables.transpose(0, 2, 1)):
-            which = which + turned * len(tables)
-            tables = np.concatenate([tables, tables.transpose(0, 2, 1)])
-        pairs = np.sort(pairs, axis=1)
-        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-        return cls(
-            domain=domain, records=records, ties=pairs[order], law_of=which[order], laws=tables
-        )
-
-    @property
-    def states(self) -> tuple[str, ...] | None:
-        return self.domain.states
-
-    @property
-    def tied(self) -> int | None:
-        """The size of the largest component: what may depend on each other jointly."""
-        return int(self.component_sizes().max())
+        pairs, tables, which = ordered_ties(ties, numbers(laws, "laws"), law_of)
+        return cls(domain=domain, records=records, ties=pairs, law_of=which, laws=tables)
 
     @property
     def dependence_size(self) -> int:
@@ -308,7 +356,7 @@ class Dependence(Law):
 
     def noise_bound(self, query: Query, noise: object) -> float:
         """The bound by conditional means. Proof: records/dependent_means.md."""
-        from shoal.records.proved import means_bound
+        from shoal.records.coefficients import means_bound
 
         return means_bound(self, query, noise)
 
@@ -317,7 +365,7 @@ class Dependence(Law):
 
         A guide: records that are not tied count as uncorrelated, those without a tie as the others.
         """
-        from shoal.records.proved import contributions
+        from shoal.records.coefficients import contributions
 
         adds = contributions(query, self)
         if adds is None or not len(self.ties):
@@ -338,15 +386,6 @@ class Dependence(Law):
     def degrees(self) -> Ints:
         """How many ties each record has."""
         return np.bincount(self.ties.ravel(), minlength=self.records)
-
-    def components(self) -> Ints:
-        """The component of each record, numbered from 0."""
-        return _components(self)
-
-    def component_sizes(self) -> Ints:
-        """The size of each record's component."""
-        names = self.components()
-        return np.asarray(np.bincount(names)[names])
 
     def neighbours(self) -> Neighbours:
         """Every tie twice, once from each end."""
@@ -386,21 +425,10 @@ class Dependence(Law):
         return np.asarray(law if one == small else law.T)
 
     def part(self, records: Sequence[int]) -> Dependence:
-        """The model of some whole components, their records in the order given.
-
-        Refused when it would cut a component: what is left of it may still be dependent, through
-        records that are gone.
-        """
-        place = places_of(records, self.components())
-        moved = place[self.ties].reshape(-1, 2)
-        keep = (moved >= 0).all(axis=1)
-        return Dependence.of(
-            self.domain, len(records), moved[keep], self.laws, self.law_of[keep].astype(np.int64)
-        )
-
-    def admit(self, records: Any) -> None:
-        """Refuse data that does not hold exactly one value per record."""
-        admit_records(records, self.records)
+        """The model of some whole components, their records in the order given."""
+        ties, keep = self._kept(records)
+        which = self.law_of[keep].astype(np.int64)
+        return Dependence.of(self.domain, len(records), ties, self.laws, which)
 
     def describe(self) -> str:
         return (
@@ -410,7 +438,7 @@ class Dependence(Law):
 
 
 @lru_cache(maxsize=16)
-def _components(model: Dependence) -> Ints:
+def _components(model: TiedRecords) -> Ints:
     return component_names(model.records, model.ties)
 
 
@@ -445,19 +473,6 @@ def places_of(records: Sequence[int], components: Ints) -> Ints:
             f"records has {kept} but not {gone}, which ties link to it; name whole components"
         )
     return place
-
-
-def admit_records(records: Any, count: int) -> None:
-    """Refuse data that does not hold exactly one value for each of `count` records."""
-    if isinstance(records, Sequences):
-        fits = len(records.chains) == 1 and records.total == count
-    else:
-        fits = not hasattr(records, "__len__") or len(records) == count
-    if not fits:
-        raise DataError(
-            f"the model ties {count} records; the data must hold exactly one value for each, in "
-            "order"
-        )
 
 
 def checked_ties(ties: npt.ArrayLike, records: int) -> Ints:

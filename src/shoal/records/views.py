@@ -1,30 +1,48 @@
-"""`shoal attack` for tied records: what friendships and other ties give away about people."""
+"""`shoal attack` and `shoal release` for tied records: what friendships and other ties give away
+about people, and their places, check-ins in, centroids out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import typer
 
+from shoal.additive.queries import LinearQuery
 from shoal.cli import show
 from shoal.cli.attack import AttackView, AttackWish, chosen_records
-from shoal.cli.show import write_chart
 from shoal.cli.sources import TOGETHER, NamedColumns, ReleaseView, rows_hint
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
+from shoal.core.plan import Additive, Plan, Release
 from shoal.core.progress import doing
-
-if TYPE_CHECKING:
-    from shoal.core.plan import Plan, Release
-    from shoal.core.task import Model
-    from shoal.records.attack import Located
-    from shoal.records.people import Guessed, People
+from shoal.core.task import Model
+from shoal.noise.primitives import SeededRng
+from shoal.records.attack import (
+    City,
+    FriendAdversary,
+    Guessed,
+    Located,
+    People,
+    ReleasedCentroids,
+    bits_allowed,
+    distances_of_pairs,
+    guess_values,
+    largest_fall_bits,
+    locate,
+)
+from shoal.records.field import PairwiseField
+from shoal.records.kmeans import Centroids
+from shoal.records.ties import Dependence
 
 MOST_TARGETS = 200
-NEAR, FAR, RELEASED = "#1b7f8c", "#b7c4cc", "#c8553d"
+NEAR, FAR, RELEASED, MIDDLE = "#1b7f8c", "#b7c4cc", "#c8553d", "#e0a458"
+Curve = tuple[Floats, str, str]  # values, what they are, their colour
 
 
 def view_of(plan: Plan, held: Model | None) -> AttackView | None:
@@ -32,15 +50,27 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
 
     Records too many to write out are guessed from the values they are tied to.
     """
-    from shoal.additive.queries import LinearQuery
-    from shoal.records.field import PairwiseField
-    from shoal.records.ties import Dependence
-
-    if _asks_for_places(plan):
+    if isinstance(plan.task.query, Centroids):
         return AttackView(attack_places, ("friends", "scale"))
     if isinstance(held, Dependence | PairwiseField) and isinstance(plan.task.query, LinearQuery):
         return AttackView(attack_ties, ("scale",))
     return None
+
+
+def _shown(
+    wish: AttackWish,
+    told: dict[str, Any],
+    words: Mapping[str, str],
+    chart: Callable[[Any], None],
+) -> None:
+    """An attack as JSON or in words, and its chart where one is wished for."""
+    if wish.as_json:
+        show.print_json(told)
+    else:
+        lines = "\n".join(f"{title}: {text}" for title, text in words.items())
+        show.console().print(show.paragraphs(lines))
+    if wish.plot is not None:
+        show.write_chart(wish.plot, _png(chart), as_json=wish.as_json)
 
 
 def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
@@ -53,24 +83,14 @@ def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
     people = people_in(plan, data, columns, wish.friends)
     with show.working("attacking"):
         found = _located(plan, people, wish.seed)
-    summary = _summary(plan, people, found)
-    if wish.as_json:
-        show.print_json(summary)
-    else:
-        _print_places(plan, summary)
-    if wish.plot is not None:
-        write_chart(wish.plot, _png(_places_chart(people, found)), as_json=wish.as_json)
+    told = _summary(plan, people, found)
+    _shown(
+        wish, told, _place_words(plan, told), lambda figure: _places_chart(figure, people, found)
+    )
 
 
 def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
     """Beliefs before and after one release, without and with friendships."""
-    import numpy as np
-
-    from shoal.core.plan import Additive
-    from shoal.noise.primitives import SeededRng
-    from shoal.records.attack import FriendAdversary, ReleasedCentroids, locate
-    from shoal.records.kmeans import Centroids
-
     body, query = plan.body, plan.task.query
     assert isinstance(body, Additive)
     assert isinstance(query, Centroids)
@@ -98,9 +118,6 @@ def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
 
 
 def _summary(plan: Plan, people: People, found: dict[str, list[Located]]) -> dict[str, Any]:
-    from shoal.core.plan import Additive
-    from shoal.records.attack import bits_allowed, largest_fall_bits
-
     assert isinstance(plan.body, Additive)
     eta = float(plan.body.eta)
     return {
@@ -121,86 +138,48 @@ def _summary(plan: Plan, people: People, found: dict[str, list[Located]]) -> dic
     }
 
 
-def _print_places(plan: Plan, summary: dict[str, Any]) -> None:
+def _place_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
     errors, bits = summary["error_km"], summary["leaked_bits"]
     told = summary["release_bits"]["both"]
-    lines = [
-        (
-            "In short",
-            "an adversary who knows the friendships and sees the release locates a user within "
-            f"{errors['both']:.1f} km instead of {errors['before']:.1f} km (mean of "
-            f"{summary['attacked']} people with friends).",
-        ),
-        (
-            "Friendships",
-            f"alone, before any release: {errors['friends']:.1f} km, "
-            f"{bits['friends']:.2f} bits. No noise can take this back.",
-        ),
-        (
-            "The release",
-            f"alone, by {plan.mechanism}: {errors['release']:.1f} km; it adds {told:.3f} bits to "
-            "what somebody with the friendships believes.",
-        ),
-        (
-            "Allowed",
-            f"{significant(summary['bits_allowed'])} bits on average over releases about somebody "
-            "all of whose friends are known "
-            f"(epsilon·log2 e at {significant(summary['entry_epsilon'])}); one single output can "
-            f"make the adversary surer by up to {significant(summary['one_output_bits'])} bits.",
-        ),
-        (
-            "Known",
-            f"the places of the other {summary['people'] - 1} people and "
-            f"{summary['friendships']} friendships.",
-        ),
+    return {
+        "In short": "an adversary who knows the friendships and sees the release locates a user "
+        f"within {errors['both']:.1f} km instead of {errors['before']:.1f} km (mean of "
+        f"{summary['attacked']} people with friends).",
+        "Friendships": f"alone, before any release: {errors['friends']:.1f} km, "
+        f"{bits['friends']:.2f} bits. No noise can take this back.",
+        "The release": f"alone, by {plan.mechanism}: {errors['release']:.1f} km; it adds "
+        f"{told:.3f} bits to what somebody with the friendships believes.",
+        "Allowed": f"{significant(summary['bits_allowed'])} bits on average over releases about "
+        "somebody all of whose friends are known "
+        f"(epsilon·log2 e at {significant(summary['entry_epsilon'])}); one single output can "
+        f"make the adversary surer by up to {significant(summary['one_output_bits'])} bits.",
+        "Known": f"the places of the other {summary['people'] - 1} people and "
+        f"{summary['friendships']} friendships.",
+    }
+
+
+def _places_chart(figure: Any, people: People, found: dict[str, list[Located]]) -> None:
+    left, right = figure.subplots(1, 2)
+    names = {
+        "before": ("nothing more", FAR),
+        "friends": ("friendships", NEAR),
+        "release": ("the release", MIDDLE),
+        "both": ("both", RELEASED),
+    }
+    errors = [
+        (np.array([one.error_km for one in found[name]]), label, colour)
+        for name, (label, colour) in names.items()
     ]
-    out = show.console()
-    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
-
-
-def _places_chart(people: People, found: dict[str, list[Located]]) -> Any:
-    import numpy as np
-
-    from shoal.records.people import distances_of_pairs
-
-    def draw(figure: Any) -> None:
-        left, right = figure.subplots(1, 2)
-        names = {
-            "before": ("nothing more", FAR),
-            "friends": ("friendships", NEAR),
-            "release": ("the release", "#e0a458"),
-            "both": ("both", RELEASED),
-        }
-        for name, (label, colour) in names.items():
-            errors = np.sort([one.error_km for one in found[name]])
-            left.plot(errors, np.linspace(0, 1, len(errors)), color=colour, label=label)
-        left.set_xlabel("error of the best guess, km")
-        left.set_ylabel("share of people below")
-        left.set_title("Located by somebody who also knows")
-        for values, label, colour in zip(
-            distances_of_pairs(people), ("friends", "strangers"), (NEAR, FAR), strict=True
-        ):
-            right.plot(values, np.linspace(0, 1, len(values)), color=colour, label=label)
-        right.set_xlabel("distance between two people's places, km")
-        right.set_title("Friends live near each other")
-        for axes in (left, right):
-            axes.legend(frameon=False)
-            axes.spines[["top", "right"]].set_visible(False)
-
-    return draw
+    _cumulative(left, errors, "Located by somebody who also knows", "error of the best guess, km")
+    left.set_ylabel("share of people below")
+    close, far = distances_of_pairs(people)
+    pairs = [(close, "friends", NEAR), (far, "strangers", FAR)]
+    what = "distance between two people's places, km"
+    _cumulative(right, pairs, "Friends live near each other", what)
 
 
 def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """Guesses every record from the values it is tied to and one release."""
-    import numpy as np
-
-    from shoal.additive.queries import LinearQuery
-    from shoal.core.plan import Additive
-    from shoal.noise.primitives import SeededRng
-    from shoal.records.field import PairwiseField
-    from shoal.records.people import guess_values
-    from shoal.records.ties import Dependence
-
     _, records = chosen_records(plan, data, columns, wish.who)
     model, query, body = plan.task.family[wish.model], plan.task.query, plan.body
     assert isinstance(model, Dependence | PairwiseField)
@@ -210,12 +189,7 @@ def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) 
     truth = np.concatenate(records.chains)
     found = guess_values(model, query, np.array(answer.values), float(body.noise.scale), truth)
     told = _ties_object(plan, found)
-    if wish.as_json:
-        show.print_json(told)
-    else:
-        _print_ties(plan, told)
-    if wish.plot is not None:
-        write_chart(wish.plot, _png(_ties_chart(found)), as_json=wish.as_json)
+    _shown(wish, told, _tie_words(plan, told), lambda figure: _ties_chart(figure, found))
 
 
 def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:
@@ -233,61 +207,47 @@ def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:
     }
 
 
-def _print_ties(plan: Plan, told: dict[str, Any]) -> None:
+def _tie_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
     right, apart = told["right_guesses"], told["distance"]
-    lines = [
-        (
-            "In short",
-            "an adversary who knows the ties, all other records and the release guesses "
-            f"{right['both']:.1%} of the records right instead of {right['alone']:.1%}, off by "
-            f"{significant(apart['both'])} on average instead of {significant(apart['alone'])}.",
-        ),
-        (
-            "Ties",
-            f"alone, before any release: {right['ties']:.1%} right, off by "
-            f"{significant(apart['ties'])}. No noise can take this back.",
-        ),
-        (
-            "The release",
-            f"alone, by {plan.mechanism}: {right['release']:.1%} right, off by "
-            f"{significant(apart['release'])}.",
-        ),
-        (
-            "Promised",
-            "that no odds about one record change by more than "
-            f"{show.odds(float(plan.guarantee.amount))} by the release"
-            + ("." if plan.guarantee.proved else ", but that is claimed, not proved."),
-        ),
+    proved = "." if plan.guarantee.proved else ", but that is claimed, not proved."
+    return {
+        "In short": "an adversary who knows the ties, all other records and the release guesses "
+        f"{right['both']:.1%} of the records right instead of {right['alone']:.1%}, off by "
+        f"{significant(apart['both'])} on average instead of {significant(apart['alone'])}.",
+        "Ties": f"alone, before any release: {right['ties']:.1%} right, off by "
+        f"{significant(apart['ties'])}. No noise can take this back.",
+        "The release": f"alone, by {plan.mechanism}: {right['release']:.1%} right, off by "
+        f"{significant(apart['release'])}.",
+        "Promised": "that no odds about one record change by more than "
+        f"{show.odds(float(plan.guarantee.amount))} by the release{proved}",
+    }
+
+
+def _ties_chart(figure: Any, found: Guessed) -> None:
+    axes, rows = figure.subplots(), np.arange(len(found.truth))
+    laws = [
+        (found.alone, "nothing more", FAR),
+        (found.tied, "the ties", NEAR),
+        (found.tied_after, "ties and release", RELEASED),
     ]
-    out = show.console()
-    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+    curves = [(law[rows, found.truth], label, colour) for law, label, colour in laws]
+    title = "Believed by somebody who knows all other records and"
+    _cumulative(axes, curves, title, "belief in the true value")
+    axes.set_ylabel("share of records below")
 
 
-def _ties_chart(found: Guessed) -> Any:
-    import numpy as np
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        rows = np.arange(len(found.truth))
-        for law, label, colour in (
-            (found.alone, "nothing more", FAR),
-            (found.tied, "the ties", NEAR),
-            (found.tied_after, "ties and release", RELEASED),
-        ):
-            values = np.sort(law[rows, found.truth])
-            axes.plot(values, np.linspace(0, 1, len(values)), color=colour, label=label)
-        axes.set_xlabel("belief in the true value")
-        axes.set_ylabel("share of records below")
-        axes.set_title("Believed by somebody who knows all other records and")
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-
-    return draw
+def _cumulative(axes: Any, curves: Sequence[Curve], title: str, what: str) -> None:
+    """The share of values below each, a curve for each kind of them."""
+    for values, label, colour in curves:
+        shares = np.linspace(0, 1, len(values))
+        axes.plot(np.sort(values), shares, color=colour, label=label)
+    axes.set_xlabel(what)
+    axes.set_title(title)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
-def _png(draw: Any) -> bytes:
-    import io
-
+def _png(draw: Callable[[Any], None]) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -297,21 +257,12 @@ def _png(draw: Any) -> bytes:
     return buffer.getvalue()
 
 
-# `shoal release` for people's places: check-ins in, centroids out.
-
-
-def _asks_for_places(plan: Plan) -> bool:
-    """Whether the plan releases centroids of people's places."""
-    from shoal.records.kmeans import Centroids
-
-    return isinstance(plan.task.query, Centroids)
+# `shoal release` for people's places.
 
 
 def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None = None) -> People:
     """The people of a file of check-ins, in the box of the plan's query."""
     from shoal.data.entries import people_of, read_table
-    from shoal.records.kmeans import Centroids
-    from shoal.records.people import City
 
     if columns.series is None or columns.state is None:
         raise InputError(
@@ -338,15 +289,13 @@ def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None
 
 def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any] | None:
     """Everybody's location vectors as the one thing to release, under the name of all together."""
-    if not _asks_for_places(plan):
+    if not isinstance(plan.task.query, Centroids):
         return None
     return {TOGETHER: plan.task.read(people_in(plan, data, columns).vectors)}
 
 
 def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
     """The centroids after the last round: where their people's most visited place is."""
-    from shoal.records.kmeans import Centroids
-
     query = plan.task.query
     assert isinstance(query, Centroids)
     rows = [
@@ -373,16 +322,13 @@ def _coordinate(present: list[str], name: str) -> str:
 
 def release_view(plan: Plan) -> ReleaseView:
     """How tied records are read; people's places are one release of all of them."""
-    if _asks_for_places(plan):
+    if isinstance(plan.task.query, Centroids):
         return ReleaseView(read=place_records, tell=print_centroids, whole=True)
     return ReleaseView(hint=_people_hint)
 
 
 def _people_hint(plan: Plan, columns: NamedColumns) -> str:
     """What is likely wrong when rows of people are told apart, but people are the entries."""
-    from shoal.records.field import PairwiseField
-    from shoal.records.ties import Dependence
-
     if columns.series is None or not isinstance(plan.task.family[0], Dependence | PairwiseField):
         return ""
     return rows_hint(columns.series)

@@ -23,9 +23,17 @@ from shoal.core.task import EachEntry
 from shoal.data.entries import LEAST_VISITS, people_of, read_table
 from shoal.data.generate import friends_places
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import FriendAdversary, Located, ReleasedCentroids, locate
+from shoal.records.attack import (
+    EARTH_RADIUS_KM,
+    City,
+    FriendAdversary,
+    Located,
+    People,
+    ReleasedCentroids,
+    guess_values,
+    locate,
+)
 from shoal.records.kmeans import Centroids
-from shoal.records.people import EARTH_RADIUS_KM, City, People, guess_values
 from shoal.records.sources import pairs_of_counts
 from shoal.records.ties import Dependence, RecordDomain, RecordGroups
 from shoal.studio.bench import number, text

@@ -1,20 +1,19 @@
-"""The proved rows for tied records, and what they share: pairwise laws, what a record adds."""
+"""The rows for tied records: the proved ones, and the published ones kept for comparison."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
-from typing import ClassVar
-
-import numpy as np
+from typing import ClassVar, TypedDict
 
 from shoal.additive.mixture import smallest_scale
 from shoal.additive.plans import (
     CUT_SHORT,
     Mechanism,
     entry_level,
+    entry_rules,
     eta_above,
     float_below,
     laplace_body,
@@ -22,8 +21,7 @@ from shoal.additive.plans import (
     refuse_noise,
     task_guarantee,
 )
-from shoal.additive.queries import linear
-from shoal.core.charge import Guarantee
+from shoal.core.charge import AsGroupDP, Composition, Guarantee
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan, Proof
@@ -32,12 +30,15 @@ from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
 from shoal.core.walk import TooUnlikely
 from shoal.networks.lift_row import MARGIN, cut_marked
 from shoal.networks.table import JointTable
-from shoal.noise.laplace import is_laplace
 from shoal.records.coefficients import (
     Contributions,
+    contributions,
+    correlated_sensitivities,
+    float_up,
     mean_sensitivities,
     printed_limits,
     printed_losses,
+    published_losses,
 )
 from shoal.records.field import PairwiseField, as_field, as_network, field_reach
 from shoal.records.sources import pairs_of_table
@@ -108,45 +109,6 @@ def about_records(task: Task, epsilon: Fraction) -> Guarantee:
     return replace(promise, over=f"{cells}, not where in it, under every model of the family")
 
 
-def contributions(query: Query, model: Dependence | PairwiseField) -> Contributions | None:
-    """What one record adds to the answer, by its value; None when the query is no such sum.
-
-    A linear query has its weights. Any other query may say it itself by a method
-    `contributions(domain)` that gives (low, high), two (values, labels) arrays of bounds in the
-    query's own unit, for answers that are a sum of one contribution per record, however snapped.
-    Rounds outwards.
-    """
-    own = float_up(query.lipschitz)
-    sums = linear(query)
-    if sums is not None:
-        if model.domain.states != sums.states:
-            return None
-        exact = [[Fraction(w) for w in row] for row in sums.weights]
-        low = np.array([[_down(w) for w in row] for row in exact])
-        high = np.array([[float_up(w) for w in row] for row in exact])
-        return Contributions(low, high, own)
-    told = getattr(query, "contributions", None)
-    if told is None:
-        return None
-    low, high = (np.asarray(side, dtype=np.float64) for side in told(model.domain))
-    return Contributions(low, high, max(own, float(_most(low, high))))
-
-
-def means_bound(model: Dependence, query: Query, noise: object) -> float:
-    """What Laplace noise on a sum over tied records tells, by conditional means; inf for others."""
-    adds = contributions(query, model)
-    if adds is None or not is_laplace(noise):
-        return math.inf
-    return float(mean_sensitivities(model, adds).max()) / float_below(noise.scale)
-
-
-@lru_cache(maxsize=8)
-def sensitivities(query: Query, model: Dependence) -> Floats | None:
-    """`mean_sensitivities` of a query, remembered; None when it is no sum over records."""
-    adds = contributions(query, model)
-    return None if adds is None else mean_sensitivities(model, adds)
-
-
 def needed(task: Task) -> list[tuple[Dependence, Contributions]]:
     """Each member's pairs, with what its records add; for tasks `not_additive` lets through."""
     listed = []
@@ -158,89 +120,91 @@ def needed(task: Task) -> list[tuple[Dependence, Contributions]]:
     return listed
 
 
-def float_up(value: Fraction) -> float:
-    """The least double that is not below `value`."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+def drawn_scale(plan: Plan) -> float:
+    """The scale of the noise as drawn, rounded down."""
+    return float_below(laplace_body(plan).noise.scale)
 
 
-def _down(value: Fraction) -> float:
-    return -float_up(-value)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TiesCertificate(Proof):
+    """Per model: the sensitivity at the scale chosen, and the record that reaches it."""
+
+    sensitivities: tuple[float, ...]
+    records: tuple[int, ...]
+
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "tied pairs of records follow the given pairwise laws, records of different components are "
+        "independent; nothing is assumed about three records at once, nor about where values lie "
+        "in cells, unless that is declared to be their own matter",
+    )
 
 
-def _most(low: Floats, high: Floats) -> float:
-    return float(Contributions(low, high, 0.0).moves().max())
+class Reached(TypedDict):
+    """The fields of a `TiesCertificate`."""
+
+    sensitivities: tuple[float, ...]
+    records: tuple[int, ...]
 
 
-# Noise for tied records by conditional means, for sums. Proof: dependent_means.md.
+def reached(found: Sequence[Floats]) -> Reached:
+    """The largest bound under each model, over records (and their values), and whose it is."""
+    return {
+        "sensitivities": tuple(float(bounds.max()) for bounds in found),
+        "records": tuple(
+            int(bounds.reshape(len(bounds), -1).max(axis=1).argmax()) for bounds in found
+        ),
+    }
+
+
+# By conditional means, for sums. Proof: dependent_means.md.
 
 
 MEANS = "dependent-means"
 ROUNDED = Fraction(1, 10**12)  # relative: the sensitivity over the scale is divided in floats once
 
 
-TIES_ASSUMED = (
-    "tied pairs of records follow the given pairwise laws, records of different components are "
-    "independent; nothing is assumed about three records at once, nor about where values lie in "
-    "cells, unless that is declared to be their own matter",
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeanTiesCertificate(Proof):
-    """Per model: the sensitivity of the sum over a component, and the record that reaches it."""
-
-    sensitivities: tuple[float, ...]
-    records: tuple[int, ...]
+class MeanTiesCertificate(TiesCertificate):
+    """The sensitivity of the sum over a component."""
 
     THEOREM: ClassVar[str] = (
         "the other records of a component are, on average, no farther from any answer than "
         "their conditional means allow (Jensen's inequality; proof in dependent_means.md)"
     )
 
-    ASSUMED: ClassVar[tuple[str, ...]] = TIES_ASSUMED
-
 
 def calibrate_means(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale B/ε, B the largest `mean_sensitivities`; no fixed point is needed."""
     found = [mean_sensitivities(*member) for member in needed(task)]
-    certificate = MeanTiesCertificate(
-        sensitivities=tuple(float(bounds.max()) for bounds in found),
-        records=tuple(int(bounds.max(axis=1).argmax()) for bounds in found),
-    )
+    certificate = MeanTiesCertificate(**reached(found))
     scale = Fraction(max(certificate.sensitivities)) * (1 + ROUNDED) / epsilon
     return laplace_plan(task, MEANS, about_records(task, epsilon), scale, certificate)
 
 
 def means_loss(plan: Plan) -> float:
     """B / scale of the noise as drawn, the largest over the family."""
-    scale = float_below(laplace_body(plan).noise.scale)
-    return max(float(mean_sensitivities(*member).max()) for member in needed(plan.task)) / scale
+    found = (float(mean_sensitivities(*member).max()) for member in needed(plan.task))
+    return max(found) / drawn_scale(plan)
 
 
 MEANS_ROW = Mechanism(MEANS, not_additive, calibrate_means, means_loss, about_records)
 
 
-# Noise for tied records by the printed coefficients, for sums. Proof: dependent_additive.md.
+# By the printed coefficients, for sums. Proof: dependent_additive.md.
 
 
 ADDITIVE = "dependent-additive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdditiveTiesCertificate(Proof):
-    """Per model: the dependent sensitivity at the scale chosen, and the record that reaches it."""
-
-    sensitivities: tuple[float, ...]
-    records: tuple[int, ...]
+class AdditiveTiesCertificate(TiesCertificate):
+    """The dependent sensitivity at the scale chosen."""
 
     THEOREM: ClassVar[str] = (
         "dependence coefficients by Eq. (18) in the query's own metric, over whole components, "
         "for a sum over records (Liu, Chakraborty & Mittal 2016; our proof in "
         "dependent_additive.md)"
     )
-
-    ASSUMED: ClassVar[tuple[str, ...]] = TIES_ASSUMED
 
 
 def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
@@ -259,23 +223,20 @@ def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
 
     scale = smallest_scale(worst, budget, 0.999 * low, 1.001 * max(most, low))
     found = [printed_losses(*member, scale) * scale for member in members]
-    certificate = AdditiveTiesCertificate(
-        sensitivities=tuple(float(bounds.max()) for bounds in found),
-        records=tuple(int(bounds.argmax()) for bounds in found),
-    )
+    certificate = AdditiveTiesCertificate(**reached(found))
     return laplace_plan(task, ADDITIVE, about_records(task, epsilon), scale, certificate)
 
 
 def additive_loss(plan: Plan) -> float:
     """max_i Σ_j ρ_ij(σ) Δ_j / σ at the noise as drawn, the largest over the family."""
-    scale = float_below(laplace_body(plan).noise.scale)
+    scale = drawn_scale(plan)
     return max(float(printed_losses(*member, scale).max()) for member in needed(plan.task))
 
 
 ADDITIVE_ROW = Mechanism(ADDITIVE, not_additive, calibrate_additive, additive_loss, about_records)
 
 
-# Noise for records of a pairwise field: how far one record reaches. Proof: dependent_field.md.
+# By how far one record of a pairwise field reaches. Proof: dependent_field.md.
 
 
 FIELD = "dependent-field"
@@ -409,3 +370,232 @@ def _small_law(model: PairwiseField) -> Model | None:
     """The field as a network or table that is lifted in a moment."""
     law = as_network(model) if model.records <= MOST_LIFTED else model
     return None if law is model else law
+
+
+# The L·ΔQ baseline: noise for all records one record is tied to. Proof: dependent_baseline.md.
+
+
+BASELINE = "dependent-baseline"
+BASELINE_CAVEAT = (
+    "the dependence size counts the ties of one record, not the records that depend on each other "
+    "together; it is sound only when it is the size of the largest component"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BaselineCertificate(Proof):
+    """L as the paper counts it, and the size of the largest component, which a promise needs."""
+
+    dependence_size: int
+    component: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether L covers the largest component, so that the promise is proved."""
+        return self.dependence_size >= self.component
+
+    @property
+    def theorem(self) -> str:
+        return (
+            f"the baseline L·ΔQ/ε with L = {self.dependence_size} (Liu, Chakraborty & Mittal 2016, "
+            f"Theorem 7), which holds when no more than {self.dependence_size} records depend on "
+            "each other jointly"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            f"a component of ties holds at most {self.component} records; nothing is assumed about "
+            "how they depend",
+        )
+
+
+def calibrate_baseline(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of scale L·ΔQ/ε, L one more than the most ties of one record."""
+    certificate = _sizes(task)
+    scale = certificate.dependence_size * task.query.lipschitz / epsilon
+    return laplace_plan(
+        task,
+        BASELINE,
+        baseline_promise(task, epsilon),
+        scale,
+        certificate,
+        rules=lambda eta: _together(certificate, eta),
+    )
+
+
+def baseline_promise(task: Task, epsilon: Fraction) -> Guarantee:
+    """Group privacy for L records; claimed, not proved, where more depend on each other."""
+    sizes = _sizes(task)
+    return Guarantee(
+        notion="group" if sizes.enough else "dependent",
+        amount=epsilon,
+        over=f"any or all of {sizes.dependence_size} tied records",
+        proved=sizes.enough,
+        caveat="" if sizes.enough else BASELINE_CAVEAT,
+    )
+
+
+def baseline_rules(plan: Plan) -> tuple[Composition, ...]:
+    """L·eta for all of a component at once where L is its size, and eta for one record."""
+    return (*_together(_sizes(plan.task), entry_level(plan)), *entry_rules(plan))
+
+
+def baseline_loss(plan: Plan) -> float:
+    """n·ΔQ/scale with n the size of the largest component: what is really promised. Rounds up."""
+    return eta_above(_sizes(plan.task).component * entry_level(plan))
+
+
+def _together(sizes: BaselineCertificate, eta: Fraction) -> tuple[Composition, ...]:
+    return (AsGroupDP(sizes.component * eta),) if sizes.enough else ()
+
+
+def _sizes(task: Task) -> BaselineCertificate:
+    # the task's own count: a table may call independent variables tied, and a ledger goes by it
+    return BaselineCertificate(
+        dependence_size=max(model.dependence_size for model in pairs_of(task)),
+        component=int(task.tied or 1),
+    )
+
+
+BASELINE_ROW = Mechanism(
+    BASELINE, not_tied, calibrate_baseline, baseline_loss, baseline_promise, baseline_rules
+)
+
+
+# Published without a sound proof, for comparison. Why they fail, and on what:
+# dependent_published.md, dependent_published_18.md, correlated_sensitivity.md.
+
+
+CAVEAT = (
+    "adding up pairwise coefficients misses what records do together: two fair bits and their "
+    "exclusive or have coefficients 0, and their sum with the noise this asks for at epsilon = 1 "
+    "has loss 1.434"
+)
+CAVEAT_18 = (
+    "Eq. (18) bounds sums over records only, over whole components: counting two tied values "
+    "above a threshold with the noise this asks for at epsilon = 1 has loss 1.325"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishedCertificate(TiesCertificate):
+    """The dependent sensitivity DS, with coefficients by one of two equations."""
+
+    equation: int
+
+    @property
+    def theorem(self) -> str:
+        return (
+            f"Theorem 9 of Liu, Chakraborty & Mittal 2016 with coefficients by Eq. ({self.equation}"
+            "), which is false"
+        )
+
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "that pairwise coefficients can be added up, which they cannot",
+    )
+
+
+def published_row(name: str, caveat: str, *, printed: bool) -> Mechanism:
+    """Laplace noise of scale DS/ε, DS = max_i Σ_j ρ_ij ΔQ at that very scale.
+
+    ρ by Eq. (14), or, `printed`, by Eq. (18), for whatever query. Its loss is DS(σ)/σ at the noise
+    as drawn: what the paper claims, not what the release tells.
+    """
+
+    def losses(task: Task, scale: float) -> list[Floats]:
+        own = float_up(task.query.lipschitz)
+        return [published_losses(model, own, scale, printed=printed) for model in pairs_of(task)]
+
+    def claim(task: Task, epsilon: Fraction) -> Guarantee:
+        return claimed(epsilon, "any single record, as claimed by the paper", caveat)
+
+    def calibrate(task: Task, epsilon: Fraction) -> Plan:
+        scale = published_scale(task, epsilon, printed=printed)
+        found = [bounds * scale for bounds in losses(task, scale)]
+        certificate = PublishedCertificate(**reached(found), equation=18 if printed else 14)
+        return laplace_plan(task, name, claim(task, epsilon), scale, certificate)
+
+    def loss(plan: Plan) -> float:
+        return max(float(bounds.max()) for bounds in losses(plan.task, drawn_scale(plan)))
+
+    return Mechanism(name, not_tied, calibrate, loss, claim)
+
+
+def published_scale(task: Task, epsilon: Fraction, *, printed: bool, share: float = 1.0) -> float:
+    """The fixed point σ = DS(σ)/ε; `share` scales every ρ_ij, i ≠ j (Fig. 7: 0.8 and 0.9)."""
+    own, models = float_up(task.query.lipschitz), pairs_of(task)
+    budget = float_below(epsilon)
+
+    def worst(scale: float) -> float:
+        return max(
+            float(published_losses(model, own, scale, printed=printed, share=share).max())
+            for model in models
+        )
+
+    most = max(model.dependence_size for model in models) * own / budget
+    return smallest_scale(worst, budget, own / budget, 1.001 * most)
+
+
+def claimed(epsilon: Fraction, over: str, caveat: str) -> Guarantee:
+    """What somebody claims, and why it is not so."""
+    return Guarantee(notion="dependent", amount=epsilon, over=over, proved=False, caveat=caveat)
+
+
+PUBLISHED_ROW = published_row("dependent-published", CAVEAT, printed=False)
+PUBLISHED_ROW_18 = published_row("dependent-published-18", CAVEAT_18, printed=True)
+CORRELATED = "correlated-sensitivity"
+THRESHOLD = 0.1  # correlations below this count as none, as the paper asks
+CORRELATED_CAVEAT = (
+    "linear correlation is not dependence: records can determine each other and be uncorrelated, "
+    "and then this adds no noise for them at all"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CorrelatedCertificate(Proof):
+    """Per model: the correlated sensitivity; correlations below `threshold` were dropped."""
+
+    sensitivities: tuple[float, ...]
+    threshold: float
+
+    THEOREM: ClassVar[str] = (
+        "none: the scale of Zhu, Xiong, Li & Zhou 2015, max_i Σ_j |δ_ij| ΔQ / ε, is kept for "
+        "comparison"
+    )
+
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "that correlations say how records depend on each other, which they do not",
+    )
+
+
+def correlated(task: Task) -> tuple[float, ...]:
+    """max_i Σ_j |δ_ij| ΔQ over the ties of a record, under each model."""
+    own = float_up(task.query.lipschitz)
+    return tuple(
+        float(correlated_sensitivities(model, own, THRESHOLD).max()) for model in pairs_of(task)
+    )
+
+
+def calibrate_correlated(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of the largest of `correlated` over ε."""
+    found = correlated(task)
+    certificate = CorrelatedCertificate(sensitivities=found, threshold=THRESHOLD)
+    scale = Fraction(max(found)) / epsilon
+    return laplace_plan(task, CORRELATED, correlated_claim(task, epsilon), scale, certificate)
+
+
+def correlated_claim(task: Task, epsilon: Fraction) -> Guarantee:
+    """What is claimed for linear correlation."""
+    over = "any single record, as claimed for linear correlation"
+    return claimed(epsilon, over, CORRELATED_CAVEAT)
+
+
+def correlated_loss(plan: Plan) -> float:
+    """The correlated sensitivity over the scale of the noise as drawn."""
+    return max(found / drawn_scale(plan) for found in correlated(plan.task))
+
+
+CORRELATED_ROW = Mechanism(
+    CORRELATED, not_tied, calibrate_correlated, correlated_loss, correlated_claim
+)

@@ -169,6 +169,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: _query(weights=((0.5,), (0.25,))),
         "weights must be exact rationals; pass floats through weighted_sum",
     ),
+    "weights in place of the states": (
+        lambda: weighted_sum({"1": 5, "2": 7}),  # type: ignore[arg-type]
+        "states is {'1': 5, '2': 7}; it must be the states in their order",
+    ),
+    "a text in place of the states": (
+        lambda: histogram("abc"),
+        "states is 'abc'; it must be the states in their order",
+    ),
 }
 
 

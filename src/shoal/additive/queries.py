@@ -237,6 +237,12 @@ def _either(labels: tuple[str, ...]) -> str:
 
 
 def _labels(states: Sequence[Any]) -> tuple[str, ...]:
+    # a mapping of weights would be read as its keys, and a text as its letters
+    if isinstance(states, Mapping | str):
+        raise InputError(
+            f"states is {states!r}; it must be the states in their order, such as model.states "
+            "(weights come after them, as an argument of their own)"
+        )
     return tuple(label(state) for state in states)
 
 

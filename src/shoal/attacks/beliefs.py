@@ -15,7 +15,7 @@ from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
-from shoal.core.task import Adversary, Model
+from shoal.core.task import Adversary, Model, Query
 from shoal.networks.queries import VariableSum, per_variable
 from shoal.noise.laplace import is_zero_sum
 
@@ -73,20 +73,24 @@ def laplace_sum(query: LinearQuery, output: Sequence[float], scale: float) -> Su
 
     Noise that keeps the total has the same density, on fewer outputs, so it serves for that too.
     """
-    weights = np.array(query.multiples(), dtype=np.int64)
-    return SumSeen(weights, _laplace(query, output, scale), query.states)
+    return _sum_seen(query, _laplace(query, output, scale))
 
 
 def laplace_variables(query: VariableSum, output: Sequence[float], scale: float) -> VariablesSeen:
     """The same for a sum in which every variable has weights of its own."""
+    return _variables_seen(query, _laplace(query, output, scale))
+
+
+def _sum_seen(query: LinearQuery, law: Callable[[Ints], Floats]) -> SumSeen:
+    return SumSeen(np.array(query.multiples(), dtype=np.int64), law, query.states)
+
+
+def _variables_seen(query: VariableSum, law: Callable[[Ints], Floats]) -> VariablesSeen:
     weights = tuple(np.array(row, dtype=np.int64)[:, None] for row in query.multiples())
-    law = _laplace(query, output, scale)
     return VariablesSeen(query.variables, query.domains, weights, law)
 
 
-def _laplace(
-    query: LinearQuery | VariableSum, output: Sequence[float], scale: float
-) -> Callable[[Ints], Floats]:
+def _laplace(query: Query, output: Sequence[float], scale: float) -> Callable[[Ints], Floats]:
     """-|sums - output|_1/scale, up to a constant, for rows of sums in lattice steps."""
     if len(output) != len(query.labels):
         raise InputError(f"output has {len(output)} numbers; the query has {len(query.labels)}")
@@ -107,20 +111,17 @@ def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
     """
     _check_drawn(plan, release)
     body, query = plan.additive, plan.task.query
-    one_by_one, named = linear(query), per_variable(query)
-    if body is not None and one_by_one is not None:
-        return laplace_sum(one_by_one, _as_drawn(body, release), float(body.noise.scale))
-    if body is not None and named is not None:
-        return laplace_variables(named, _as_drawn(body, release), float(body.noise.scale))
-    table: Any = plan.body  # which says itself how likely an output is
-    if hasattr(table, "log_likelihood"):
-        told = table.log_likelihood(release.answer.multiples)
-        if one_by_one is not None:
-            rows = np.array(one_by_one.multiples(), dtype=np.int64)
-            return SumSeen(rows, told, one_by_one.states)
-        if named is not None:
-            own = tuple(np.array(row, dtype=np.int64)[:, None] for row in named.multiples())
-            return VariablesSeen(named.variables, named.domains, own, told)
+    table: Any = plan.body  # of laws: it says itself how likely an output is
+    law = None
+    if body is not None:
+        law = _laplace(query, _as_drawn(body, release), float(body.noise.scale))
+    elif hasattr(table, "log_likelihood"):
+        law = table.log_likelihood(release.answer.multiples)
+    alike, named = linear(query), per_variable(query)
+    if law is not None and alike is not None:
+        return _sum_seen(alike, law)
+    if law is not None and named is not None:
+        return _variables_seen(named, law)
     raise Refused(
         f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks are "
         "for noise on counts, sums, means and histograms of states, and on sums over variables"

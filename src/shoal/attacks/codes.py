@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -74,47 +73,28 @@ def coded(rows: Ints) -> Code:
 def _basis(gaps: Ints) -> tuple[list[int], Ints, int]:
     """Numbers that determine all others, and how: gaps = gaps[chosen] @ lines/over, exactly.
 
-    The narrowest independent ones, found by elimination on the matrix of inner products, which has
-    the same dependences as the numbers themselves.
+    The narrowest independent ones, by elimination on the matrix of inner products, which has the
+    same dependences as the numbers themselves. Where nothing moves at all, the first.
     """
     flat = np.unique(gaps.reshape(-1, gaps.shape[2]), axis=0).astype(object)
-    inner = flat.T @ flat
+    rows = [[Fraction(int(x)) for x in row] for row in flat.T @ flat]
     extent = np.ptp(gaps, axis=1).sum(axis=0)
     chosen: list[int] = []
-    reduced: list[tuple[int, list[Fraction]]] = []  # rows with a leading 1, by their column
-    for j in sorted(range(len(inner)), key=lambda j: (int(extent[j]), j)):
-        row = _cleared([Fraction(int(x)) for x in inner[j]], reduced)
-        lead = next((i for i, x in enumerate(row) if x), None)
-        if lead is not None:
-            reduced.append((lead, [x / row[lead] for x in row]))
-            chosen.append(j)
-    chosen = chosen or [0]
-    lines = _solved(inner, chosen)
-    over = math.lcm(*(x.denominator for row in lines for x in row))
-    return chosen, np.array([[int(x * over) for x in row] for row in lines], dtype=np.int64), over
-
-
-def _cleared(row: list[Fraction], reduced: Sequence[tuple[int, list[Fraction]]]) -> list[Fraction]:
-    for lead, other in reduced:
-        factor = row[lead]
-        row = [x - factor * y for x, y in zip(row, other, strict=True)] if factor else row
-    return row
-
-
-def _solved(inner: npt.NDArray[Any], chosen: list[int]) -> list[list[Fraction]]:
-    """The rows of `lines`: inner[chosen, chosen]⁻¹ inner[chosen, :], by elimination."""
-    rows = [[Fraction(int(inner[i, j])) for j in (*chosen, *range(len(inner)))] for i in chosen]
-    size = len(chosen)
-    for k in range(size):
-        pivot = next((r for r in range(k, size) if rows[r][k]), None)
-        if pivot is None:  # nothing moves at all
-            return [[Fraction(0)] * len(inner)]
+    for j in sorted(range(len(rows)), key=lambda j: (int(extent[j]), j)):
+        k = len(chosen)
+        pivot = next((r for r in range(k, len(rows)) if rows[r][j]), None)
+        if pivot is None:
+            continue
         rows[k], rows[pivot] = rows[pivot], rows[k]
-        rows[k] = [x / rows[k][k] for x in rows[k]]
-        for r in range(size):
-            if r != k and rows[r][k]:
-                rows[r] = [x - rows[r][k] * y for x, y in zip(rows[r], rows[k], strict=True)]
-    return [row[size:] for row in rows]
+        rows[k] = [x / rows[k][j] for x in rows[k]]
+        for r, row in enumerate(rows):
+            if r != k and row[j]:
+                rows[r] = [x - row[j] * y for x, y in zip(row, rows[k], strict=True)]
+        chosen.append(j)
+    lines = rows[: max(len(chosen), 1)]  # all 0 where nothing moves
+    over = math.lcm(*(x.denominator for row in lines for x in row))
+    whole = np.array([[int(x * over) for x in row] for row in lines], dtype=np.int64)
+    return chosen or [0], whole, over
 
 
 def sum_law(one: Floats, two: Floats, *, best: bool = False) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,8 +29,11 @@ from shoal.networks.contagion import Contagion
 from shoal.networks.laws import NetworkComponent
 from shoal.networks.table import MAX_OUTCOMES, JointTable
 
+Named = BayesNet | JointTable | Contagion
+Held = TypeVar("Held", BayesNet, JointTable, Contagion)
 
-def columns_of(model: BayesNet | JointTable | Contagion) -> VariableColumns:
+
+def columns_of(model: Named) -> VariableColumns:
     """The columns of beliefs about the variables of a network, table or crowd."""
     values = tuple(dict.fromkeys(value for domain in model.domains for value in domain))
     index = {value: place for place, value in enumerate(values)}
@@ -40,7 +43,7 @@ def columns_of(model: BayesNet | JointTable | Contagion) -> VariableColumns:
     )
 
 
-def added_by(model: BayesNet | JointTable | Contagion, seen: Sequence[Seen]) -> list[Ints]:
+def added_by(model: Named, seen: Sequence[Seen]) -> list[Ints]:
     """What each value of each variable adds to all released numbers side by side.
 
     (values, numbers) for each variable; one number that is always 0 when no sum was seen.
@@ -57,9 +60,7 @@ def added_by(model: BayesNet | JointTable | Contagion, seen: Sequence[Seen]) -> 
     ]
 
 
-def _weights(
-    model: BayesNet | JointTable | Contagion, one: SumSeen | VariablesSeen
-) -> Sequence[Ints]:
+def _weights(model: Named, one: SumSeen | VariablesSeen) -> Sequence[Ints]:
     if isinstance(one, VariablesSeen):
         if (one.variables, one.domains) != (model.variables, model.domains):
             raise InputError("the release is about other variables or values than the model")
@@ -328,19 +329,19 @@ def _tilts(seen: Sequence[Seen], columns: VariableColumns) -> tuple[Floats | Non
 MOST_LISTED = 2**20  # outcomes of a network that is listed where doubles would lose some
 
 
-class NamedAdversary:
+class NamedAdversary(Generic[Held]):
     """What adversaries share who hold a table, a network or a crowd."""
 
-    def __init__(self, model: BayesNet | JointTable | Contagion) -> None:
-        self._named = model
+    def __init__(self, model: Held, entries: object = None) -> None:
+        self._model: Held = model
 
     @property
     def columns(self) -> VariableColumns:
-        return columns_of(self._named)
+        return columns_of(self._model)
 
     def added(self, seen: Sequence[Seen]) -> Ints:
         """What every column of every variable adds to all released numbers."""
-        columns, own = self.columns, added_by(self._named, seen)
+        columns, own = self.columns, added_by(self._model, seen)
         rows = np.zeros((len(own), len(columns.values), own[0].shape[1]), dtype=np.int64)
         for v, places in enumerate(columns.places):
             rows[v] = own[v][0]  # a value that is not the variable's own weighs nothing of its own
@@ -348,7 +349,7 @@ class NamedAdversary:
         return rows
 
     def over_time(self, seen: Sequence[Seen]) -> Floats:
-        raise Refused(f"{self._named.describe()} does not move in time; use attack")
+        raise Refused(f"{self._model.describe()} does not move in time; use attack")
 
     def log_probability(self, rows: Ints) -> Floats:
         """log P(data); -inf where a value is not the variable's own."""
@@ -367,12 +368,8 @@ class NamedAdversary:
         raise NotImplementedError
 
 
-class ListedAdversary(NamedAdversary):
+class ListedAdversary(NamedAdversary[Held]):
     """Who looks at every outcome."""
-
-    def __init__(self, model: BayesNet | JointTable) -> None:
-        super().__init__(model)
-        self._model = model
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
         columns, axes = self.columns, range(len(self._model.domains))
@@ -411,36 +408,28 @@ class ListedAdversary(NamedAdversary):
         return np.asarray(out.reshape(prior.shape))
 
 
-class TableAdversary(ListedAdversary):
+class TableAdversary(ListedAdversary[JointTable]):
     """Who holds a joint law that is written out."""
-
-    def __init__(self, model: JointTable, entries: object = None) -> None:
-        super().__init__(model)
-        self._table = model
 
     def log_outcomes(self) -> Floats:
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self._table.probability))
+            return np.asarray(np.log(self._model.probability))
 
     def _log_probability(self, own: Ints) -> Floats:
-        return np.asarray(np.log(self._table.probability[tuple(own.T)]))
+        return np.asarray(np.log(self._model.probability[tuple(own.T)]))
 
 
-class NetworkAdversary(ListedAdversary):
+class NetworkAdversary(ListedAdversary[BayesNet]):
     """Who holds a Bayesian network: by elimination, or by listing where doubles would lose some."""
 
-    def __init__(self, model: BayesNet, entries: object = None) -> None:
-        super().__init__(model)
-        self._net = model
-
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
-        if math.prod(self._net.sizes) <= MOST_LISTED and too_deep(self._net, seen):
+        if math.prod(self._model.sizes) <= MOST_LISTED and too_deep(self._model, seen):
             return super().beliefs(seen)
-        return network_beliefs(self._net, seen)
+        return network_beliefs(self._model, seen)
 
     def log_outcomes(self) -> Floats:
         """In logs from the start."""
-        sizes = self._net.sizes
+        sizes = self._model.sizes
         outcomes = math.prod(sizes)
         if outcomes > MAX_OUTCOMES:
             raise Refused(
@@ -449,7 +438,7 @@ class NetworkAdversary(ListedAdversary):
             )
         out = np.zeros(sizes)
         with np.errstate(divide="ignore"):
-            for scope, table in self._net.factors():
+            for scope, table in self._model.factors():
                 order = np.argsort(scope)
                 shape = [size if v in scope else 1 for v, size in enumerate(sizes)]
                 out = out + np.log(table).transpose(order).reshape(shape)
@@ -457,17 +446,13 @@ class NetworkAdversary(ListedAdversary):
 
     def _log_probability(self, own: Ints) -> Floats:
         logs = np.zeros(len(own))
-        for v, (above, table) in enumerate(zip(self._net.above, self._net.tables, strict=True)):
+        for v, (above, table) in enumerate(zip(self._model.above, self._model.tables, strict=True)):
             logs += np.log(table[(*(own[:, p] for p in above), own[:, v])])
         return logs
 
 
-class CrowdAdversary(NamedAdversary):
+class CrowdAdversary(NamedAdversary[Contagion]):
     """Who holds a contagion model: group by group and person by person."""
-
-    def __init__(self, model: Contagion, entries: object = None) -> None:
-        super().__init__(model)
-        self._model = model
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
         return crowd_beliefs(self._model, seen)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,7 +82,8 @@ class _Reader:
     """The words of a BIF text, one after the other."""
 
     def __init__(self, text: str) -> None:
-        self._words = list(_words(_COMMENT.sub(" ", text)))
+        found = _TOKEN.findall(_COMMENT.sub(" ", text))
+        self._words = [mark or word or quoted for quoted, mark, word in found]
         self._place = 0
 
     def peek(self) -> str | None:
@@ -117,12 +117,9 @@ class _Reader:
         while (word := self.next()) != end:
             if word != ",":
                 if word in _MARKS:
-                    self._unexpected(word)
+                    raise InputError(f"it has {word!r} where a name or a number must be")
                 found.append(word)
         return found
-
-    def numbers(self) -> list[str]:
-        return self.names(";")
 
     def variable(self) -> tuple[str, tuple[str, ...]]:
         """variable NAME { type discrete [ n ] { a, b }; }"""
@@ -164,27 +161,19 @@ class _Reader:
         self.expect("{")
         while (word := self.next()) != "}":
             if word == "table":
-                table = _whole(self.numbers(), table.shape, name)
+                table = _whole(self.names(";"), table.shape, name)
             elif word == "default":
-                row = _row(self.numbers(), size, name)
+                row = _row(self.names(";"), size, name)
                 table[np.isnan(table).all(axis=-1)] = row
             elif word == "(":
                 values = self.names(")")
-                table[_place(values, parents, domains, name)] = _row(self.numbers(), size, name)
+                table[_place(values, parents, domains, name)] = _row(self.names(";"), size, name)
             else:
                 self._place -= 1
                 self.skip_block()
         if np.isnan(table).any():
             raise InputError(f"probability of {name!r} leaves out some values of its parents")
         return name, parents, table
-
-    def _unexpected(self, word: str) -> NoReturn:
-        raise InputError(f"it has {word!r} where a name or a number must be")
-
-
-def _words(text: str) -> Iterator[str]:
-    for quoted, mark, word in _TOKEN.findall(text):
-        yield mark or word or quoted
 
 
 def _place(
@@ -243,9 +232,13 @@ def _decimal(text: str, name: str) -> Decimal:
 # Networks made by other software, told apart by the methods they have.
 
 
-PRINTED_BY_OTHERS = (
-    1e-3  # rows this close to 1 were rounded when they were printed, and are divided
-)
+class OtherLaw(NamedTuple):
+    """A variable of another library's network: its table has an axis per parent, its own last."""
+
+    name: str
+    values: tuple[str, ...]
+    parents: tuple[str, ...]
+    table: Floats
 
 
 def imported(network: Any) -> BayesNet:
@@ -255,63 +248,41 @@ def imported(network: Any) -> BayesNet:
     sum; rows further off are refused.
     """
     if hasattr(network, "get_cpds") and hasattr(network, "nodes"):
-        return _from_pgmpy(network)
-    if hasattr(network, "cpt") and hasattr(network, "names") and hasattr(network, "variable"):
-        return _from_pyagrum(network)
-    raise InputError(
-        f"network is a {type(network).__name__}; it must have pgmpy's get_cpds and nodes, or "
-        "pyAgrum's cpt, names and variable (or store it as .bif and use BayesNet.from_bif)"
-    )
-
-
-def _from_pgmpy(network: Any) -> BayesNet:
-    """From TabularCPDs: axes are the variable, then its parents; state_names holds the values."""
-    names = [str(node) for node in network.nodes()]
-    parents: dict[str, tuple[str, ...]] = {}
-    domains: dict[str, tuple[str, ...]] = {}
-    tables: dict[str, Floats] = {}
-    for node in network.nodes():
-        law = network.get_cpds(node)
-        if law is None:
-            raise InputError(f"the network has no table for {node!r}; add its CPD first")
-        name = str(node)
-        parents[name] = tuple(str(variable) for variable in law.variables[1:])
-        domains[name] = tuple(label(value) for value in law.state_names[node])
-        tables[name] = np.moveaxis(np.asarray(law.values, dtype=np.float64), 0, -1)
-    return _network(names, domains, parents, tables)
-
-
-def _from_pyagrum(network: Any) -> BayesNet:
-    """From CPTs: `names` lists the variable first, and the array's axes are that list reversed."""
-    names = [str(name) for name in network.names()]
-    parents: dict[str, tuple[str, ...]] = {}
-    domains: dict[str, tuple[str, ...]] = {}
-    tables: dict[str, Floats] = {}
-    for name in names:
-        law = network.cpt(name)
-        axes = [str(axis) for axis in reversed(list(law.names))]
-        array = np.asarray(law.toarray(), dtype=np.float64)
-        own = axes.index(name)
-        parents[name] = tuple(axis for axis in axes if axis != name)
-        domains[name] = tuple(label(value) for value in network.variable(name).labels())
-        tables[name] = np.moveaxis(array, own, -1)
-    return _network(names, domains, parents, tables)
-
-
-def _network(
-    names: list[str],
-    domains: dict[str, tuple[str, ...]],
-    parents: dict[str, tuple[str, ...]],
-    tables: dict[str, Floats],
-) -> BayesNet:
+        laws = [_from_pgmpy(network, node) for node in network.nodes()]
+    elif hasattr(network, "cpt") and hasattr(network, "names") and hasattr(network, "variable"):
+        laws = [_from_pyagrum(network, str(name)) for name in network.names()]
+    else:
+        raise InputError(
+            f"network is a {type(network).__name__}; it must have pgmpy's get_cpds and nodes, or "
+            "pyAgrum's cpt, names and variable (or store it as .bif and use BayesNet.from_bif)"
+        )
     return BayesNet(
-        variables=tuple(names),
-        domains=tuple(domains[name] for name in names),
-        parents=tuple(parents[name] for name in names),
-        tables=tuple(_divided(tables[name]) for name in names),
+        variables=tuple(law.name for law in laws),
+        domains=tuple(law.values for law in laws),
+        parents=tuple(law.parents for law in laws),
+        tables=tuple(_divided(law.table) for law in laws),
     )
+
+
+def _from_pgmpy(network: Any, node: Any) -> OtherLaw:
+    """Of a TabularCPD: axes are the variable, then its parents; state_names holds the values."""
+    law = network.get_cpds(node)
+    if law is None:
+        raise InputError(f"the network has no table for {node!r}; add its CPD first")
+    values = tuple(label(value) for value in law.state_names[node])
+    table = np.moveaxis(np.asarray(law.values, dtype=np.float64), 0, -1)
+    return OtherLaw(str(node), values, tuple(map(str, law.variables[1:])), table)
+
+
+def _from_pyagrum(network: Any, name: str) -> OtherLaw:
+    """Of a CPT: `names` lists the variable first, and the array's axes are that list reversed."""
+    law = network.cpt(name)
+    axes = [str(axis) for axis in reversed(list(law.names))]
+    values = tuple(label(value) for value in network.variable(name).labels())
+    table = np.moveaxis(np.asarray(law.toarray(), dtype=np.float64), axes.index(name), -1)
+    return OtherLaw(name, values, tuple(axis for axis in axes if axis != name), table)
 
 
 def _divided(table: Floats) -> Floats:
     totals = table.sum(axis=-1, keepdims=True)
-    return np.where(np.abs(totals - 1.0) <= PRINTED_BY_OTHERS, table / totals, table)
+    return np.where(np.abs(totals - 1.0) <= float(PRINTED), table / totals, table)

@@ -173,10 +173,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: weighted_sum({"1": 5, "2": 7}),  # type: ignore[arg-type]
         "states is {'1': 5, '2': 7}; it must be the states in their order",
     ),
-    "a text in place of the states": (
-        lambda: histogram("abc"),
-        "states is 'abc'; it must be the states in their order",
-    ),
 }
 
 

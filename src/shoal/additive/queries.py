@@ -237,8 +237,7 @@ def _either(labels: tuple[str, ...]) -> str:
 
 
 def _labels(states: Sequence[Any]) -> tuple[str, ...]:
-    # a mapping of weights would be read as its keys, and a text as its letters
-    if isinstance(states, Mapping | str):
+    if isinstance(states, Mapping):  # of weights: its keys would be taken for numbers
         raise InputError(
             f"states is {states!r}; it must be the states in their order, such as model.states "
             "(weights come after them, as an argument of their own)"

@@ -19,7 +19,7 @@ from shoal.cli import app
 from shoal.core.registry import loads
 from shoal.noise.primitives import SeededRng
 from shoal.places.walk import SparseChain
-from shoal.spec.document import spec_schema
+from shoal.spec.request import spec_schema
 from tests.cli.conftest import Run
 from tests.locations import town
 

@@ -21,7 +21,7 @@ def main() -> None:
     from typer.testing import CliRunner
 
     from shoal.cli import app
-    from shoal.spec.document import spec_schema
+    from shoal.spec.request import spec_schema
 
     def run(*arguments: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, list(arguments))

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from shoal.cli.init import FIRST, KINDS, template
-from shoal.spec.document import schema_text, spec_schema
+from shoal.spec.request import schema_text, spec_schema
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
@@ -26,7 +26,7 @@ def refusals(document: dict[str, Any]) -> list[str]:
 
 def test_the_published_schema_is_current() -> None:
     published = (ROOT / "docs" / "spec.schema.json").read_text(encoding="utf-8")
-    assert published == schema_text(), "run: python -m shoal.spec.document > docs/spec.schema.json"
+    assert published == schema_text(), "run: python -m shoal.spec.request > docs/spec.schema.json"
 
 
 def test_the_schema_is_a_schema() -> None:

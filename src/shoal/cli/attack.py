@@ -107,8 +107,8 @@ def held_by(plan: Plan, wish: AttackWish) -> Model:
     """The model the adversary holds: a stored one, or one of the spec's."""
     if wish.adversary is None:
         return member(plan, wish.model)
-    from shoal.spec.document import check_model
     from shoal.spec.fields import load_model
+    from shoal.spec.request import check_model
 
     stored: Model = load_model(wish.adversary, "--adversary")
     check_model(stored, f"--adversary is {str(wish.adversary)!r}")

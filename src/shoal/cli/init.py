@@ -185,6 +185,6 @@ def spec_schema() -> None:
 
     Editors that know JSON Schema for TOML check and complete a spec with it.
     """
-    from shoal.spec.document import schema_text
+    from shoal.spec.request import schema_text
 
     typer.echo(schema_text(), nl=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shoal.jobs.job import Job
     from shoal.jobs.report import JobReport
     from shoal.jobs.rows import Notify
-    from shoal.spec.document import DataSection
+    from shoal.spec.request import DataSection
 
 app = new_app()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
     from shoal.data.table import Dataset
     from shoal.data.times import Pauses
-    from shoal.spec.document import DataSection
+    from shoal.spec.request import DataSection
 
 Records = dict[str, Any]  # name of a series to its checked records
 

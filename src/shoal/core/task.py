@@ -6,50 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from shoal.core.codec import Floats, Ints, Value, kind_of
 from shoal.core.errors import InputError, Refused
 from shoal.core.walk import Walk
-
-
-@runtime_checkable
-class Model(Protocol):
-    """A law of the data, or a set of laws: one member of the family an adversary may hold."""
-
-    def __hash__(self) -> int: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def states(self) -> tuple[str, ...] | None:
-        """The values an entry may take; None when the model does not name them."""
-        ...
-
-    @property
-    def tied(self) -> int | None:
-        """How many entries may depend on each other; None when there is no limit."""
-        ...
-
-    def describe(self) -> str: ...
-    def admit(self, records: Any) -> None:
-        """Refuse, with a DataError, data the model does not cover."""
-        ...
-
-    # The numbers the common mechanisms ask of a model; a sentence where it has none (see `Law`).
-
-    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str: ...
-    def lift(self, query: Query | None) -> EntryLift | str: ...
-    def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str: ...
-    def quilts(self, reach: int | None = None) -> Quilts | str: ...
-    def mixing(self) -> Quilts | str: ...
-    def influences(self) -> Influences | str: ...
-    def noise_bound(self, query: Query, noise: object) -> float: ...
-    def walk(self) -> Walk | str: ...
-    def motion(self) -> Any: ...
-    def members(self, states: tuple[str, ...]) -> tuple[Model, ...]: ...
-    def written_out(self) -> Any: ...
-    def adversary(self, entries: int | Sequence[int]) -> Adversary: ...
-    def posterior(self, seen: Sequence[Any], entries: int | Sequence[int]) -> Any: ...
 
 
 @runtime_checkable
@@ -335,14 +296,29 @@ class Adversary(Protocol):
 
 
 class Law(Value):
-    """A model that has none of the numbers the common mechanisms ask for, and says so.
+    """A law of the data, or a set of laws: one member of the family an adversary may hold.
 
-    A family overrides what its models have.
+    Of the numbers the common mechanisms ask for it has none, and says so in a sentence; a family
+    overrides what its models have.
     """
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # fields of some models, so that nothing may stand in their place
+
+        @property
+        def states(self) -> tuple[str, ...] | None:
+            """The values an entry may take; None when the model does not name them."""
+
+        @property
+        def tied(self) -> int | None:
+            """How many entries may depend on each other; None when there is no limit."""
+
     def describe(self) -> str:
+        raise NotImplementedError
+
+    def admit(self, records: Any) -> None:
+        """Refuse, with a DataError, data the model does not cover."""
         raise NotImplementedError
 
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
@@ -391,7 +367,7 @@ class Law(Value):
 
     def members(self, states: tuple[str, ...]) -> tuple[Model, ...]:
         """Laws on `states` that stand for a family of laws; the model itself when it is one."""
-        return (cast(Model, self),)
+        return (self,)
 
     def written_out(self) -> Any:
         """The joint law as a `JointTable`, or a sentence."""
@@ -409,6 +385,9 @@ class Law(Value):
     def posterior(self, seen: Sequence[Any], entries: int | Sequence[int]) -> Any:
         """The `Beliefs` about every entry of an adversary who holds this model, after `seen`."""
         return self.adversary(entries).beliefs(seen)
+
+
+Model = Law  # what a task's family is made of
 
 
 # The usual secret: the value of every single entry.

@@ -21,9 +21,8 @@ from shoal.data.rows import MISSING
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
 from shoal.jobs.journal import fits
-from shoal.spec.document import DataSection
 from shoal.spec.fields import load_stored, parse_stored, read_text
-from shoal.spec.request import Request, parse_request
+from shoal.spec.request import DataSection, Request, parse_request
 
 if TYPE_CHECKING:
     from shoal.jobs.tidy import Locator

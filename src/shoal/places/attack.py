@@ -17,7 +17,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.progress import in_time, told
 from shoal.core.task import Model
-from shoal.places.events import machines_of
+from shoal.places.events import replay
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.queries import remapped
 from shoal.places.step import Places, StepNoise
@@ -213,9 +213,9 @@ def attack_locations(
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
     held = HeldChain.of(machine, adversary, start, len(outputs))
-    seen = _replayed(machine, _columns(plan, outputs, others, start), start)
+    seen, joined, bounds = _replayed(machine, _columns(plan, outputs, others, start), start)
     motion, first, places = held.motion, held.first, held.places
-    rows = np.stack([seen.rows[t, places][motion.at(first + t)] for t in range(len(outputs))])
+    rows = np.stack([seen[t, places][motion.at(first + t)] for t in range(len(outputs))])
     found = follow(motion, held.begin, first, rows)
     best = likeliest(motion, held.begin, first, rows)
     shown = np.array([motion.at(first + t)[h] for t, h in enumerate(best)])
@@ -233,9 +233,9 @@ def attack_locations(
         log_smoothed=smoothed,
         log_evidence=found.evidence,
         path=places[shown],
-        joined=seen.joined,
-        loss_here=seen.loss_here,
-        loss_path=seen.loss_path,
+        joined=joined,
+        loss_here=bounds[0],
+        loss_path=bounds[1],
     )
 
 
@@ -277,15 +277,6 @@ class HeldChain(NamedTuple):
             return cls(motion, places, np.log(begin), 0 if start is None else 1)
 
 
-class Replayed(NamedTuple):
-    """A stream followed again from its outputs: likelihoods, joined states, its own bounds."""
-
-    rows: Floats
-    joined: tuple[Joined, ...]
-    loss_here: Floats
-    loss_path: Floats
-
-
 Column = tuple[list[LocationMachine], Outputs]  # who drew each output, and the outputs
 
 
@@ -306,12 +297,17 @@ def _columns(
                     f"outputs has {len(z)} numbers at step {step + 1}; the query has "
                     f"{other.query.dimension}"
                 )
-        columns.append((machines_of(asked, answers, start), answers))
+        used = [other] * len(answers)
+        if other.watch is not None:  # each at the ε that the events allowed
+            used = [step.used for step in replay(asked, answers, start)]
+        columns.append((used, answers))
     return columns
 
 
-def _replayed(machine: LocationMachine, columns: list[Column], start: Any) -> Replayed:
-    """The stream step by step, as it went on after each output."""
+def _replayed(
+    machine: LocationMachine, columns: list[Column], start: Any
+) -> tuple[Floats, tuple[Joined, ...], Floats]:
+    """Likelihoods, joined states and the stream's own bounds, as it went on after each output."""
     state, steps = machine.init(start), len(columns[0][1])
     rows = np.zeros((steps, len(machine.query.states)))
     bounds = np.zeros((2, steps))
@@ -327,7 +323,7 @@ def _replayed(machine: LocationMachine, columns: list[Column], start: Any) -> Re
             rows[t] += own.law.log_likelihood(z)
         state, _ = machine.absorb(state, given)
         bounds[:, t] = state.loss_here, state.loss_path
-    return Replayed(rows, tuple(joined), bounds[0], bounds[1])
+    return rows, tuple(joined), bounds
 
 
 def _known(machine: LocationMachine, motion: Motion, places: Ints, start: Any) -> Floats:

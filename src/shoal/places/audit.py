@@ -82,7 +82,7 @@ def sequence_leakage(
         )
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
-    stages = [noise for _, noise, _ in replay(plan, outputs, start)]
+    stages = [step.noise for step in replay(plan, outputs, start)]
     first = 0 if start is None else 1
     begin = motion.begin() if start is None else machine.init(start).belief.astype(np.float64)
     possible_at, backward = _reversed(motion, begin, first, len(outputs))

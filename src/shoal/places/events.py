@@ -230,47 +230,39 @@ def guard_of(plan: Plan, watch: EventWatch) -> EventGuard:
     return EventGuard(plan, watch)
 
 
-def machines_of(
-    plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any = None
-) -> list[LocationMachine]:
-    """The machine that drew each output: the plan's own, or at the ε that its events allowed.
+class ReplayedStep(NamedTuple):
+    """A step of a stream that is followed again: its time, noise and output, and who drew it."""
 
-    From the outputs alone, as anybody follows a stream.
-    """
-    machine = machine_of(plan)
-    if machine.watch is None:
-        return [machine] * len(outputs)
-    watch = replace(machine.watch, start=machine.known(start))
-    guard, state, found = guard_of(plan, watch), machine.init(start), []
-    held = guard.begin()
-    for step, z in enumerate(outputs, 1):
-        in_time("following a stream from its outputs")
-        held, used = guard.arrived(held, state.time), machine
-        if z is not None:
-            choice = guard.choose(state, held)
-            if choice is None:
-                raise InputError(f"outputs holds one at step {step}, at which events allow none")
-            held, used = (
-                guard.after(held, state.time, choice.noise, z),
-                guard.machines[choice.epsilon],
-            )
-        state, _ = machine.absorb(state, () if z is None else ((used, z),))
-        found.append(used)
-    return found
+    time: int
+    noise: StepNoise
+    z: Sequence[int] | None
+    used: LocationMachine
 
 
 def replay(
     plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any = None
-) -> Iterator[tuple[int, StepNoise, Sequence[int] | None]]:
-    """Of each step of a stream that released `outputs`: its time, its noise, its output.
+) -> Iterator[ReplayedStep]:
+    """The steps of a stream that released `outputs`, from these alone; None: a step without one.
 
-    Public: the stream is followed again from its outputs alone. None: a step without one.
+    Public. An output is drawn by the plan's own machine, or at the ε that its events allowed.
     """
     machine = machine_of(plan)
-    state = machine.init(start)
-    for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
+    state, guard, held = machine.init(start), None, tuple[Held, ...]()
+    if machine.watch is not None:
+        guard = guard_of(plan, replace(machine.watch, start=machine.known(start)))
+        held = guard.begin()
+    for step, z in enumerate(outputs, 1):
         in_time("following a stream from its outputs")
-        yield state.time, machine.noises(state, [used])[0], z
+        used = machine
+        if guard is not None:
+            held = guard.arrived(held, state.time)
+        if guard is not None and z is not None:
+            choice = guard.choose(state, held)
+            if choice is None:
+                raise InputError(f"outputs holds one at step {step}, at which events allow none")
+            held = guard.after(held, state.time, choice.noise, z)
+            used = guard.machines[choice.epsilon]
+        yield ReplayedStep(state.time, machine.noises(state, [used])[0], z, used)
         state, _ = machine.absorb(state, () if z is None else ((used, z),))
 
 
@@ -291,7 +283,7 @@ def event_curve(
     ahead = beliefs(automaton, law)
     mass = began(law.initial, automaton)
     rows = [(ahead[0] * mass).sum(axis=(1, 2))]
-    for slot, noise, z in replay(plan, outputs, start):
+    for slot, noise, z, _ in replay(plan, outputs, start):
         if slot:
             mass = _onward(mass, law, automaton, slot)
         if z is not None:

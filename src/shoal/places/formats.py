@@ -252,14 +252,6 @@ def centres_of(chain: SparseChain) -> Floats:
     return chain.grid.centre_of(chain.cells)
 
 
-def distances_km(centres: Floats, latitude: float, longitude: float) -> Floats:
-    """How far each centre lies from a point, on a plane map around it."""
-    metres = EARTH_RADIUS_M * math.pi / 180
-    north = (centres[:, 0] - latitude) * metres
-    east = (centres[:, 1] - longitude) * metres * math.cos(math.radians(latitude))
-    return np.asarray(np.hypot(north, east) / 1000)
-
-
 def on_map(model: Model) -> SparseChain:
     """The model itself; refused when it has no map."""
     if not isinstance(model, SparseChain) or model.grid is None:
@@ -268,11 +260,14 @@ def on_map(model: Model) -> SparseChain:
 
 
 def _around(chain: SparseChain, place: Any, radius_km: float) -> Bools:
+    """Whose centres lie within the radius on a plane map around the place, and who covers it."""
     here = StateLocator(chain).state_of(place)
     latitude, longitude = (float(value) for value in place)
-    inside = distances_km(centres_of(chain), latitude, longitude) <= radius_km
+    metres = EARTH_RADIUS_M * math.pi / 180
+    north, east = ((centres_of(chain) - (latitude, longitude)) * metres).T
+    inside = np.hypot(north, east * math.cos(math.radians(latitude))) / 1000 <= radius_km
     inside[here] = True
-    return inside
+    return np.asarray(inside)
 
 
 def _covered(shape: Mapping[str, Any], centres: Floats) -> Bools:
@@ -420,18 +415,14 @@ def _joined(chain: Any, where: str, among: str, known: Mapping[str, Any]) -> tup
     if around is None:
         assert zoned is not None
         wide = _states(chain, _place(zoned["zone"], known), None, zoned["zone"])
-    elif isinstance(place, tuple | list) and len(place) == 2 and not isinstance(place[0], str):
-        wide = zone(chain, tuple(place), radius_km=_km(around, "wide"))
     else:
-        wide = tuple(
-            name
-            for name, away in zip(chain.states, _away(chain, own), strict=True)
-            if away <= _km(around, "wide")
-        )
+        point = not isinstance(place, Mapping) and not isinstance(place[0], str)
+        wide = _states(chain, place if point else own, _km(around, "wide"), named["place"])
     return tuple(dict.fromkeys((*own, *wide)))
 
 
 def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple[str, ...]:
+    """The states of a place, or all that lie within the radius of the nearest of them, in km."""
     if isinstance(place, Mapping):
         return zone(chain, place)
     if place and not isinstance(place[0], str):
@@ -444,16 +435,10 @@ def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple
         raise InputError(f"{name!r} names states the model does not have, such as {unknown[:1]}")
     if radius_km is None:
         return own
-    away = _away(chain, own)
-    return tuple(n for n, km in zip(chain.states, away, strict=True) if km <= radius_km)
-
-
-def _away(chain: Any, own: tuple[str, ...]) -> Any:
-    """How far each state lies from the nearest of `own`, in km."""
-    values = coordinates(chain).values
-    index = {name: place for place, name in enumerate(chain.states)}
+    values, index = coordinates(chain).values, {name: k for k, name in enumerate(chain.states)}
     inside = values[[index[name] for name in own]]
-    return np.sqrt(((values[:, None, :] - inside[None]) ** 2).sum(axis=2)).min(axis=1)
+    away = np.sqrt(((values[:, None, :] - inside[None]) ** 2).sum(axis=2)).min(axis=1)
+    return tuple(n for n, km in zip(chain.states, away, strict=True) if km <= radius_km)
 
 
 def _place(name: str, known: Mapping[str, Any]) -> Any:

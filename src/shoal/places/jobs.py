@@ -166,6 +166,9 @@ class Trace:
         return len(self.rows)
 
 
+ShownStep = tuple[int, Trace, LocationRelease]  # which step of whom, and what it showed
+
+
 def release_traces(
     plan: Plan,
     census: Census,
@@ -198,8 +201,10 @@ def release_traces(
     fleet = Fleet(plan, census, places, seed, charging, refused)
     for begin in range(0, len(traces), TOGETHER):
         fleet.sail(traces[begin : begin + TOGETHER])
-    done = {trace.unit: 0 for trace in traces} | fleet.columns.steps_of
-    return fleet.columns.table(secure=seed is None), done, refused
+    done = {trace.unit: 0 for trace in traces}
+    for step, trace, _ in fleet.rows:
+        done[trace.unit] += 1 if trace.sizes is None else trace.sizes[step]
+    return _table(plan, census, fleet.rows, secure=seed is None), done, refused
 
 
 def _whole(traces: list[Trace], refused: dict[int, str]) -> list[Trace]:
@@ -247,7 +252,7 @@ class Fleet:
         self._plan, self._census, self._places = plan, census, places
         self._seed, self._charging, self._refused = seed, charging, refused
         self._system, self._names = SystemRng(), plan.task.query.states
-        self.columns = _Columns(plan, census)
+        self.rows: list[ShownStep] = []
 
     def sail(self, traces: list[Trace]) -> None:
         """Step all streams, from their first row to the last row of the longest."""
@@ -262,13 +267,17 @@ class Fleet:
                 for trace, stream in streams.items():
                     name = None if here[trace] == SKIPPED else self._names[here[trace]]
                     streams[trace], shown = stream.read(name, rng=rngs[trace])
-                    self.columns.add(step, trace, shown)
+                    self._show(step, trace, shown)
                 continue
             settled = self._charged(streams, here, step, self._charging)
             streams = {trace: streams[trace] for trace in settled}
             for trace, (offered, z) in settled.items():
                 streams[trace], shown = streams[trace].absorb(offered, z)
-                self.columns.add(step, trace, shown)
+                self._show(step, trace, shown)
+
+    def _show(self, step: int, trace: Trace, shown: LocationRelease) -> None:
+        if trace.rows[step] != NO_ROW:
+            self.rows.append((step, trace, shown))
 
     def _source(self, trace: Trace) -> Rng:
         if self._seed is None:
@@ -313,68 +322,46 @@ class Fleet:
         return replace(charge, eta=noise.eta, key=key)
 
 
-class _Columns:
-    """The rows of the output while they are made."""
+def _table(plan: Plan, census: Census, rows: Sequence[ShownStep], *, secure: bool) -> pl.DataFrame:
+    """One row per step, ordered by subject, period, chain and step."""
+    import polars as pl
 
-    def __init__(self, plan: Plan, census: Census) -> None:
-        self._plan, self._census = plan, census
-        self._rows: list[tuple[int, Trace, LocationRelease]] = []
-        self.steps_of: dict[int, int] = {}
-
-    def add(self, step: int, trace: Trace, shown: LocationRelease) -> None:
-        if trace.rows[step] == NO_ROW:
-            return
-        self._rows.append((step, trace, shown))
-        count = 1 if trace.sizes is None else trace.sizes[step]
-        self.steps_of[trace.unit] = self.steps_of.get(trace.unit, 0) + count
-
-    def table(self, *, secure: bool) -> pl.DataFrame:
-        """One row per step, ordered by subject, period, chain and step."""
-        import polars as pl
-
-        query, census, rows = self._plan.task.query, self._census, self._rows
-        columns: dict[str, Any] = {
-            "subject": pl.Series([census.subjects[t.unit] for _, t, _ in rows], dtype=pl.String),
-            "period": pl.Series([census.periods[t.unit] for _, t, _ in rows], dtype=pl.String),
-            "chain": pl.Series([t.chain for _, t, _ in rows], dtype=pl.Int32),
-            "step": pl.Series([step for step, _, _ in rows], dtype=pl.Int32),
-        }
-        if census.times is not None:
-            at = np.array([trace.rows[step] for step, trace, _ in rows], dtype=np.int64)
-            columns["time"] = pl.Series(census.times[at], dtype=pl.Int64)
-        width, step = len(query.labels), float(query.lattice)
-        outputs = self._outputs(width)
-        estimates = np.array([shown.estimate for *_, shown in rows]).reshape(-1, width)
-        columns |= {
-            "value": _struct(query.labels, [column * step for column in outputs]),
-            "multiples": _struct(query.labels, outputs),
-            "estimate": _struct(query.labels, [pl.Series(column) for column in estimates.T]),
-        }
-        grid = grid_in_km(self._plan)
-        if grid is not None:
-            points = np.column_stack([column.cast(pl.Float64) * step for column in outputs])
-            columns["value_degrees"] = _degrees(grid, points)
-            columns["estimate_degrees"] = _degrees(grid, estimates)
-        for name in ("spread", "loss_here", "loss_path"):
-            numbers = [getattr(shown, name) for *_, shown in rows]
-            columns[name] = pl.Series(numbers, dtype=pl.Float64)
-        columns["possible"] = pl.Series([shown.possible for *_, shown in rows], dtype=pl.Int64)
-        promise = {**guarantee_of(self._plan), "unit": query.unit, "secure": secure}
-        whole = pl.DataFrame(columns).with_columns(
-            pl.lit(value).alias(name) for name, value in promise.items()
-        )
-        return whole.sort("subject", "period", "chain", "step")
-
-    def _outputs(self, width: int) -> list[pl.Series]:
-        """The outputs by coordinate; null where nothing was released."""
-        import polars as pl
-
-        drawn = [shown.z for *_, shown in self._rows]
-        fitting(np.array([z for z in drawn if z is not None], dtype=object))
-        return [
-            pl.Series([None if z is None else z[axis] for z in drawn], dtype=pl.Int64)
-            for axis in range(width)
-        ]
+    query, drawn = plan.task.query, [shown.z for *_, shown in rows]
+    fitting(np.array([z for z in drawn if z is not None], dtype=object))
+    columns: dict[str, Any] = {
+        "subject": pl.Series([census.subjects[t.unit] for _, t, _ in rows], dtype=pl.String),
+        "period": pl.Series([census.periods[t.unit] for _, t, _ in rows], dtype=pl.String),
+        "chain": pl.Series([t.chain for _, t, _ in rows], dtype=pl.Int32),
+        "step": pl.Series([step for step, _, _ in rows], dtype=pl.Int32),
+    }
+    if census.times is not None:
+        at = np.array([trace.rows[step] for step, trace, _ in rows], dtype=np.int64)
+        columns["time"] = pl.Series(census.times[at], dtype=pl.Int64)
+    width, step = len(query.labels), float(query.lattice)
+    outputs = [  # by coordinate, null where nothing was released
+        pl.Series([None if z is None else z[axis] for z in drawn], dtype=pl.Int64)
+        for axis in range(width)
+    ]
+    estimates = np.array([shown.estimate for *_, shown in rows]).reshape(-1, width)
+    columns |= {
+        "value": _struct(query.labels, [column * step for column in outputs]),
+        "multiples": _struct(query.labels, outputs),
+        "estimate": _struct(query.labels, [pl.Series(column) for column in estimates.T]),
+    }
+    grid = grid_in_km(plan)
+    if grid is not None:
+        points = np.column_stack([column.cast(pl.Float64) * step for column in outputs])
+        columns["value_degrees"] = _degrees(grid, points)
+        columns["estimate_degrees"] = _degrees(grid, estimates)
+    for name in ("spread", "loss_here", "loss_path"):
+        numbers = [getattr(shown, name) for *_, shown in rows]
+        columns[name] = pl.Series(numbers, dtype=pl.Float64)
+    columns["possible"] = pl.Series([shown.possible for *_, shown in rows], dtype=pl.Int64)
+    promise = {**guarantee_of(plan), "unit": query.unit, "secure": secure}
+    whole = pl.DataFrame(columns).with_columns(
+        pl.lit(value).alias(name) for name, value in promise.items()
+    )
+    return whole.sort("subject", "period", "chain", "step")
 
 
 def _struct(labels: Sequence[str], columns: Sequence[pl.Series]) -> pl.Series:

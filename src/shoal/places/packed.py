@@ -297,20 +297,16 @@ def _arrays(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
     """Belief and support from the bytes after the header."""
     width = -(-hidden // 8)
+    begin = width if flags & SPARSE else 0
+    weighty = _unpacked(rest[:width], hidden) if begin else np.ones(hidden, dtype=np.bool_)
+    count = int(np.count_nonzero(weighty))
+    end = begin + FLOAT_BYTES * count
+    if len(rest) != end + (0 if flags & OWN_SUPPORT else width):
+        raise _damaged()
     belief = np.zeros(hidden, dtype=np.float32)
-    if flags & SPARSE:
-        weighty = _unpacked(rest[:width], hidden)
-        count = int(np.count_nonzero(weighty))
-        end = width + FLOAT_BYTES * count
-        _check_length(rest, end, width, flags)
-        belief[weighty] = np.frombuffer(rest, "<f4", count, offset=width)
-    else:
-        end = FLOAT_BYTES * hidden
-        _check_length(rest, end, width, flags)
-        belief[:] = np.frombuffer(rest, "<f4", hidden)
-        weighty = belief.view(np.uint32) != 0
+    belief[weighty] = np.frombuffer(rest, "<f4", count, offset=begin)
     if flags & OWN_SUPPORT:
-        return belief, np.packbits(weighty)
+        return belief, np.packbits(belief.view(np.uint32) != 0)
     return belief, np.frombuffer(rest, np.uint8, width, offset=end)
 
 
@@ -318,11 +314,6 @@ def _unpacked(bits: bytes, hidden: int) -> npt.NDArray[np.bool_]:
     if len(bits) < -(-hidden // 8):
         raise _damaged()
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=hidden).astype(np.bool_)
-
-
-def _check_length(rest: bytes, end: int, width: int, flags: int) -> None:
-    if len(rest) != end + (0 if flags & OWN_SUPPORT else width):
-        raise _damaged()
 
 
 def _from_json(text: str) -> Kept:

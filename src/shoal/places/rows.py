@@ -146,15 +146,13 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
     return replace(plan, cost=float(f"{rehearsed(plan, machine.watch).error:.2g}"))
 
 
-def per_step(machine: LocationMachine) -> PerStep:
-    """How steps add: by ε, and by η only where it is the same at every step of every stream."""
-    complete = machine.places.policy.is_complete
-    return PerStep(machine.epsilon, machine.epsilon if complete else None)
-
-
 def ways_to_add(machine: LocationMachine) -> tuple[Composition, ...]:
-    """Per step; and what all steps promise about events together, if they do."""
-    steps = per_step(machine)
+    """Per step; and what all steps promise about events together, if they do.
+
+    Steps add by ε, and by η only where it is the same at every step of every stream.
+    """
+    complete = machine.places.policy.is_complete
+    steps = PerStep(machine.epsilon, machine.epsilon if complete else None)
     return (steps,) if machine.watch is None else (steps, OneStream(machine.watch.promises))
 
 

@@ -367,7 +367,7 @@ def output_log_likelihoods(
     Public: the stream is followed again from its outputs alone. What `baum_welch` takes.
     """
     rows = np.zeros((len(outputs), len(machine_of(plan).query.states)))
-    for row, (_, noise, z) in zip(rows, replay(plan, outputs, start), strict=True):
-        if z is not None:
-            row[:] = noise.law.log_likelihood(z)
+    for row, step in zip(rows, replay(plan, outputs, start), strict=True):
+        if step.z is not None:
+            row[:] = step.noise.law.log_likelihood(step.z)
     return rows

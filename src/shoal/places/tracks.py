@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.core.charge import Ledger, Rng, SystemRng, refuse_seed
+from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.plan import Plan
@@ -160,18 +161,20 @@ def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
     for (user,), own in table.group_by([columns.user], maintain_order=True):
         rows = own.sort(columns.time, maintain_order=True) if columns.time else own
         readings = _readings(rows, columns)
-        seconds = None
-        if columns.time is not None:
-            times = rows[columns.time]
-            if times.dtype.is_temporal():
-                times = times.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
-            seconds = times.cast(pl.Float64).to_numpy()
-        for part, (cut, at) in enumerate(_cut(len(readings), seconds, columns.gap)):
-            placed = _on_steps([readings[k] for k in cut], at, columns.every)
-            stamps = None if at is None else _times(at, len(placed), columns.every)
-            if stamps is not None and rows[str(columns.time)].dtype.is_temporal():
-                stamps = _stamps(stamps, rows[str(columns.time)].dtype)
-            yield Track(str(user), part, placed, stamps)
+        if columns.time is None:
+            yield Track(str(user), 0, tuple(readings))
+            continue
+        times, kind = rows[columns.time], rows[columns.time].dtype
+        if kind.is_temporal():
+            times = times.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+        seconds = times.cast(pl.Float64).to_numpy()
+        pauses = np.diff(seconds) > (np.inf if columns.gap is None else columns.gap)
+        for part, cut in enumerate(np.split(np.arange(len(seconds)), np.flatnonzero(pauses) + 1)):
+            placed, at = [readings[k] for k in cut], seconds[cut]
+            if columns.every is not None:
+                placed, at = _on_steps(placed, at, columns.every)
+            stamps = _stamps(at, kind) if kind.is_temporal() else at.tolist()
+            yield Track(str(user), part, tuple(placed), tuple(stamps))
 
 
 def _readings(rows: pl.DataFrame, columns: TrackColumns) -> list[Any]:
@@ -184,39 +187,21 @@ def _readings(rows: pl.DataFrame, columns: TrackColumns) -> list[Any]:
     return [None if pair is None or np.isnan(pair).any() else pair for pair in finite]
 
 
-def _cut(count: int, seconds: Any, gap: float | None) -> list[tuple[list[int], Any]]:
-    """Places and times of each stretch between pauses longer than `gap`."""
-    places = np.arange(count)
-    if seconds is None:
-        return [(places.tolist(), None)]
-    longer = np.diff(seconds) > (np.inf if gap is None else gap)
-    pieces = np.split(places, np.flatnonzero(longer) + 1)
-    return [(piece.tolist(), seconds[piece]) for piece in pieces]
-
-
-def _on_steps(readings: list[Any], seconds: Any, every: float | None) -> tuple[Any, ...]:
-    """Readings by step; of several in a step the last, None for a step without one."""
-    if every is None or seconds is None:
-        return tuple(readings)
+def _on_steps(readings: list[Any], seconds: Floats, every: float) -> tuple[list[Any], Floats]:
+    """Readings by step, of several in a step the last, None for a step without one; its times."""
     steps = ((seconds - seconds[0]) // every).astype(np.int64)
     placed: list[Any] = [None] * (int(steps[-1]) + 1)
     for step, reading in zip(steps.tolist(), readings, strict=True):
         placed[step] = reading
-    return tuple(placed)
+    return placed, seconds[0] + every * np.arange(len(placed))
 
 
-def _times(seconds: Any, steps: int, every: float | None) -> tuple[Any, ...]:
-    """The time of each step, in seconds."""
-    found = seconds if every is None else seconds[0] + every * np.arange(steps)
-    return tuple(found.tolist())
-
-
-def _stamps(seconds: tuple[float, ...], kind: Any) -> tuple[Any, ...]:
+def _stamps(seconds: Floats, kind: Any) -> list[Any]:
     """Times in seconds as what the column held: dates and times, in its zone."""
     import polars as pl
 
-    whole_ones = pl.Series([round(each * 1e6) for each in seconds], dtype=pl.Int64)
-    return tuple(whole_ones.cast(pl.Datetime("us", getattr(kind, "time_zone", None))).to_list())
+    whole_ones = pl.Series([round(each * 1e6) for each in seconds.tolist()], dtype=pl.Int64)
+    return whole_ones.cast(pl.Datetime("us", getattr(kind, "time_zone", None))).to_list()
 
 
 def period_of(part: int, period: str = "") -> str:

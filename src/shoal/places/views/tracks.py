@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,18 +153,19 @@ def map_page(plan: Plan, rows: pl.DataFrame, *, truth: Any = None, title: str = 
     machine = machine_of(plan)
     if len(machine.query.labels) != 2:
         raise InputError("a map needs answers in the plane; this plan has no such query")
-    frame = _Frame.around(machine.query.values)
-    cells = "".join(f'<circle class="cell" r="2" cx="{x}" cy="{y}"/>' for x, y in frame.all())
+    height, at = _frame(machine.query.values)
+    dots = map(at, machine.query.values)
+    cells = "".join(f'<circle class="cell" r="2" cx="{x}" cy="{y}"/>' for x, y in dots)
     drawing = (
-        f'<svg viewBox="0 0 {WIDTH} {frame.height}" role="img" aria-label="map">{cells}'
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="map">{cells}'
         '<g id="layer"></g></svg>'
     )
     streams = [
-        _stream(own, machine.query.labels, frame)
+        _stream(own, machine.query.labels, at)
         for _, own in rows.group_by(["user", "part"], maintain_order=True)
     ][:MOST_STREAMS]
     if truth is not None:
-        streams[0]["truth"] = [None if np.isnan(p).any() else frame.at(p) for p in truth]
+        streams[0]["truth"] = [None if np.isnan(p).any() else at(p) for p in truth]
     legend = "; green, dashed: the true positions, for the owner's eyes only"
     told = {
         "title": html.escape(title or f"Places released by {plan.mechanism}"),
@@ -176,34 +178,30 @@ def map_page(plan: Plan, rows: pl.DataFrame, *, truth: Any = None, title: str = 
     return re.sub("@([a-z]+)@", lambda found: told[found[1]], page)
 
 
-class _Frame:
-    """Answers in the plane to pixels, north up, one scale for both axes."""
-
-    def __init__(self, values: Any, low: Any, scale: float, height: int) -> None:
-        self._values, self._low, self._scale, self.height = values, low, scale, height
-
-    @classmethod
-    def around(cls, values: Any) -> _Frame:
-        low, high = values.min(axis=0), values.max(axis=0)
-        margin = 0.05 * max(float((high - low).max()), 1e-9)
-        low, wide = low - margin, np.maximum(high - low, 1e-9) + 2 * margin
-        scale = WIDTH / float(wide[0])
-        return cls(values, low, scale, int(min(max(scale * wide[1], 120), 4 * WIDTH)))
-
-    def at(self, point: Any) -> list[float]:
-        east, north = (np.asarray(point, np.float64) - self._low) * self._scale
-        return [round(float(east), 1), round(self.height - float(north), 1)]
-
-    def all(self) -> list[list[float]]:
-        return [self.at(value) for value in self._values]
+Pixels = Callable[[Any], list[float]]  # of a point in the plane
 
 
-def _stream(own: pl.DataFrame, labels: tuple[str, ...], frame: _Frame) -> dict[str, Any]:
+def _frame(values: Any) -> tuple[int, Pixels]:
+    """The height of a drawing, and answers in the plane to pixels, north up, one scale for both."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    margin = 0.05 * max(float((high - low).max()), 1e-9)
+    low, wide = low - margin, np.maximum(high - low, 1e-9) + 2 * margin
+    scale = WIDTH / float(wide[0])
+    height = int(min(max(scale * wide[1], 120), 4 * WIDTH))
+
+    def at(point: Any) -> list[float]:
+        east, north = (np.asarray(point, np.float64) - low) * scale
+        return [round(float(east), 1), round(height - float(north), 1)]
+
+    return height, at
+
+
+def _stream(own: pl.DataFrame, labels: tuple[str, ...], at: Pixels) -> dict[str, Any]:
     points, estimates, times = [], [], []
     for row in own.iter_rows(named=True):
         shown = [row[f"z_{name}"] for name in labels]
-        points.append(None if shown[0] is None else frame.at(shown))
-        estimates.append(frame.at([row[f"estimate_{name}"] for name in labels]))
+        points.append(None if shown[0] is None else at(shown))
+        estimates.append(at([row[f"estimate_{name}"] for name in labels]))
         times.append(str(row.get("time", "")))
     found = {"name": f"{own['user'][0]}/{own['part'][0]}", "points": points, "estimates": estimates}
     return {**found, "times": times} if "time" in own.columns else found

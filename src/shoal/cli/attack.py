@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from shoal.cli import show
-from shoal.cli.show import (
-    AsJson,
-    Column,
-    DataPath,
-    Every,
-    Force,
-    Gap,
-    Latitude,
-    Longitude,
-    PlanSource,
-    PlotPath,
-    SecretsOf,
-    Start,
-    TimeLimit,
-    check_chart,
-    limited,
-    new_app,
-)
-from shoal.core.errors import InputError
+from shoal.cli import options, show
+from shoal.cli.options import option
+from shoal.core.errors import InputError, Refused, ShoalError
 
 if TYPE_CHECKING:
     from shoal.attacks.beliefs import Beliefs, Knowledge
@@ -38,36 +20,68 @@ if TYPE_CHECKING:
     from shoal.core.records import Sequences
     from shoal.core.task import Model, Secrets
 
+app = options.new_app()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackWish:
-    """For streams of places: the columns of coordinates, and which steps of a track."""
+EXAMPLES = """\b
+Examples:
+  shoal attack shoal.toml days.csv
+  shoal attack shoal.toml days.csv --who p1 --scale 0.001 --plot beliefs.png
+  shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
+  shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
+  shoal attack slots.toml days.csv --secrets clinic.toml
+"""
+MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
 
-    latitude: str | None = None
-    longitude: str | None = None
-    every: str | None = None
-    start: str | None = None
-    steps: int | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AttackWish:
     """Whose data, which adversary, which noise, and how to show what was found.
 
-    `model` is the adversary's model in the spec, `adversary` a stored one in its place; `secrets`
-    are those of another spec, whose events are asked about.
+    `model` is the adversary's model in the spec, `adversary` a stored one in its place.
     """
 
-    who: str | None
-    model: int
-    adversary: Path | None
-    scale: str | None
-    friends: Path | None
-    seed: int
-    as_json: bool
-    plot: Path | None
-    track: TrackWish
-    secrets: Secrets | None = None
+    source: options.PlanSource
+    data: options.DataPath
+    who: Annotated[str | None, option("NAME", "Whose data to attack; by default the first.")] = None
+    model: Annotated[
+        int, option(None, "Which of the spec's models the adversary holds, from 0.")
+    ] = 0
+    adversary: Annotated[
+        Path | None, option("FILE", "A stored model that the adversary holds instead.")
+    ] = None
+    scale: Annotated[
+        str | None,
+        option("NUMBER", "Attack Laplace noise of this scale instead, in the query's unit."),
+    ] = None
+    state: options.Column = None
+    series: options.Column = None
+    time: options.Column = None
+    gap: options.Gap = None
+    friends: Annotated[
+        Path | None, option("FILE", "For places: two columns of people who are friends.")
+    ] = None
+    latitude: options.Latitude = None
+    longitude: options.Longitude = None
+    every: options.Every = None
+    start: options.Start = None
+    steps: Annotated[
+        int | None,
+        option(None, "For streams of places: attack at most so many; by default 500.", min=1),
+    ] = None
+    secrets_spec: options.SecretsOf = None
+    seed: Annotated[int, option(None, "Of the noise of the release that is attacked.")] = 0
+    as_json: options.AsJson = False
+    plot: options.PlotPath = None
+    time_limit: options.TimeLimit = None
+    force: options.Force = False
+
+    @cached_property
+    def secrets(self) -> Secrets | None:
+        """The secrets of another spec, whose events are asked about."""
+        from shoal.cli.sources import secrets_of
+
+        found: Secrets | None = None if self.secrets_spec is None else secrets_of(self.secrets_spec)
+        return found
 
 
 class AttackView(NamedTuple):
@@ -77,30 +91,26 @@ class AttackView(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
+# options that say nothing to some kinds of plans, and the sentence that refuses them there
+ONLY_FOR = {
+    "friends": "--friends is for a query of kind 'places'; drop it, or ask for places",
+    "track": "--lat, --lon, --every, --start and --steps are for streams of places, and {} is "
+    "none; drop them",
+    "scale": "--scale is for single releases, and {} answers step by step; plan with another "
+    "epsilon instead",
+    "secrets": "--secrets asks about events over time, and {} is about something else; drop it",
+    "adversary": "--adversary is for chains, networks and maps; to attack {} name one of the "
+    "spec's models with --model",
+}
+TRACK = ("latitude", "longitude", "every", "start", "steps")
+
+
 def check_wish(plan: Plan, wish: AttackWish, takes: tuple[str, ...]) -> None:
     """Refuses options that say nothing about this kind of plan."""
-    if wish.friends is not None and "friends" not in takes:
-        raise InputError("--friends is for a query of kind 'places'; drop it, or ask for places")
-    if wish.track != TrackWish() and "track" not in takes:
-        raise InputError(
-            "--lat, --lon, --every, --start and --steps are for streams of places, and "
-            f"{plan.mechanism} is none; drop them"
-        )
-    if wish.scale is not None and "scale" not in takes:
-        raise InputError(
-            f"--scale is for single releases, and {plan.mechanism} answers step by step; plan with "
-            "another epsilon instead"
-        )
-    if wish.secrets is not None and "secrets" not in takes:
-        raise InputError(
-            f"--secrets asks about events over time, and {plan.mechanism} is about something else; "
-            "drop it"
-        )
-    if wish.adversary is not None and "adversary" not in takes:
-        raise InputError(
-            f"--adversary is for chains, networks and maps; to attack {plan.mechanism} name one of "
-            "the spec's models with --model"
-        )
+    for what, sentence in ONLY_FOR.items():
+        given = TRACK if what == "track" else (what,)
+        if what not in takes and any(getattr(wish, name) is not None for name in given):
+            raise InputError(sentence.format(plan.mechanism))
 
 
 def held_by(plan: Plan, wish: AttackWish) -> Model:
@@ -123,125 +133,39 @@ def member(plan: Plan, index: int) -> Model:
     return family[index]
 
 
-# `shoal attack`: what an adversary who knows the model believes before and after a release.
-
-
-app = new_app()
-
-EXAMPLES = """\b
-Examples:
-  shoal attack shoal.toml days.csv
-  shoal attack shoal.toml days.csv --who p1 --scale 0.001 --plot beliefs.png
-  shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
-  shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
-  shoal attack slots.toml days.csv --secrets clinic.toml
-"""
-
-Who = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Whose data to attack; by default the first.")
-]
-ModelPlace = Annotated[
-    int, typer.Option(help="Which of the spec's models the adversary holds, from 0.")
-]
-AdversaryFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A stored model that the adversary holds instead."),
-]
-NoiseScale = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER", help="Attack Laplace noise of this scale instead, in the query's unit."
-    ),
-]
-Friends = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
-]
-MostSteps = Annotated[
-    int | None,
-    typer.Option(min=1, help="For streams of places: attack at most so many; by default 500."),
-]
-Seed = Annotated[int, typer.Option(help="Of the noise of the release that is attacked.")]
-
-
 @app.command(epilog=EXAMPLES)
-def attack(
-    source: PlanSource,
-    data: DataPath,
-    who: Who = None,
-    model: ModelPlace = 0,
-    adversary: AdversaryFile = None,
-    scale: NoiseScale = None,
-    state: Column = None,
-    series: Column = None,
-    time: Column = None,
-    gap: Gap = None,
-    friends: Friends = None,
-    latitude: Latitude = None,
-    longitude: Longitude = None,
-    every: Every = None,
-    start: Start = None,
-    steps: MostSteps = None,
-    secrets: SecretsOf = None,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    plot: PlotPath = None,
-    time_limit: TimeLimit = None,
-    force: Force = False,
-) -> None:
+@options.takes(AttackWish)
+def attack(wish: AttackWish) -> None:
     """Show what an adversary learns from what is released.
 
     Draws a release of the data under the spec's plan, or a stream of one person's places (for this
     demonstration only: the noise is seeded and nothing is published), hands it to somebody who
     knows the model, and compares what that person believes before and after with the truth.
     """
-    from shoal.cli.sources import NamedColumns, load_plan, secrets_of
+    from shoal.cli.sources import columns_in, load_plan
 
-    check_chart(plot, force=force)
-    track = TrackWish(latitude=latitude, longitude=longitude, every=every, start=start, steps=steps)
-    wish = AttackWish(
-        who=who,
-        model=model,
-        adversary=adversary,
-        scale=scale,
-        friends=friends,
-        seed=seed,
-        as_json=as_json,
-        plot=plot,
-        track=track,
-        secrets=None if secrets is None else secrets_of(secrets),
-    )
-    with limited(time_limit) as watch:
-        plan, own = load_plan(source)
-        columns = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
-        view = _view_of(plan, model) or AttackView(
-            _attack_series, ("scale", "adversary", "secrets")
-        )
+    show.check_chart(wish.plot, force=wish.force)
+    _ = wish.secrets  # refused before a plan is made, where the spec that names them is
+    with show.limited(wish.time_limit) as watch:
+        plan, own = load_plan(wish.source)
+        columns = replace(columns_in(wish), every=None).over(own)
+        view = _view_of(plan, wish.model)
         check_wish(plan, wish, view.takes)
-        if scale is not None:
-            from shoal.cli.attack import with_scale
-
-            plan = with_scale(plan, scale)
-        view.run(plan, data, columns, wish)
+        if wish.scale is not None:
+            plan = with_scale(plan, wish.scale)
+        view.run(plan, wish.data, columns, wish)
     show.say_cut(watch, "the beliefs are those that were known by then")
 
 
-def _view_of(plan: Plan, model: int) -> AttackView | None:
-    """How the plan's family is attacked; None for entries of a series or variables."""
+def _view_of(plan: Plan, model: int) -> AttackView:
+    """How the plan's family is attacked; by default as entries of a series, or variables."""
     from shoal.core.registry import hook
 
     family = plan.task.family
     held = family[model] if 0 <= model < len(family) else None
     view = hook("attack", plan.body, plan.task.query, held)
     found: AttackView | None = None if view is None else view(plan, held)
-    return found
-
-
-def _attack_series(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
-    """The attack on one series of a file of states, or on one record of variables."""
-    from shoal.cli.attack import attack_entries
-
-    attack_entries(plan, *chosen_records(plan, data, columns, wish.who), wish)
+    return found or AttackView(attack_entries, ("scale", "adversary", "secrets"))
 
 
 def chosen_records(
@@ -258,35 +182,41 @@ def chosen_records(
     return name, people[name]()
 
 
-# `shoal attack` for single releases: beliefs about every entry before and after.
+class SeriesAttack(NamedTuple):
+    """A release about somebody, what it makes the adversary believe, and the truth.
+
+    `note` says what was left out, `known` what those believe who know less or more.
+    """
+
+    name: str
+    truth: list[int]
+    release: Release
+    beliefs: Beliefs
+    note: str
+    known: Knowledge | None
+    events: tuple[EventBelief, ...]
 
 
-MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
-
-
-def attack_entries(plan: Plan, name: str, records: Sequences, wish: AttackWish) -> None:
-    """Draws a release about `name` and shows what it makes the adversary believe."""
+def attack_entries(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+    """Draws a release of one series, or one record of variables, and shows what it tells."""
+    name, records = chosen_records(plan, data, columns, wish.who)
     held = held_by(plan, wish)
     if wish.adversary is not None:
         _check_states(plan, held)
     with show.working("attacking"):
-        release, found, note = _attacked(plan, held, records, wish.seed)
+        release, beliefs, note = _attacked(plan, held, records, wish.seed)
         truth = [int(state) for chain in records.chains for state in chain]
         known = None if note else _by_knowledge(plan, held, records, release)
         events = _events(plan, release, truth, wish.secrets)
-    entries = _entry_names(plan, held, len(truth))
+    found = SeriesAttack(name, truth, release, beliefs, note, known, events)
     if wish.as_json:
-        told = {**_kinds(known), "events": _event_objects(events)}
-        show.print_json({**_object(name, release, found, truth, note), **told})
+        show.print_json(_object(found))
     else:
-        planned = wish.scale is None
-        _print(plan, name, release, found, truth, note, entries, known, events, planned=planned)
-    if wish.plot is not None:
-        from shoal.data.write import atomic_write
-
-        atomic_write(wish.plot, belief_chart(found, truth, name))
-        if not wish.as_json:
-            typer.echo(f"\nThe chart is in {wish.plot}")
+        lines = _lines(plan, found, _entry_names(plan, held, len(truth)), wish.scale is None)
+        words = "\n".join(f"{title}: {text}" for title, text in lines)
+        show.console().print(show.paragraphs(words))
+    drawn = None if wish.plot is None else belief_chart(beliefs, truth, name)
+    show.write_chart(wish.plot, drawn, as_json=wish.as_json)
 
 
 def _check_states(plan: Plan, held: Model) -> None:
@@ -307,8 +237,6 @@ def _entry_names(plan: Plan, held: Model, count: int) -> list[str]:
 
 def with_scale(plan: Plan, scale: str) -> Plan:
     """The plan with Laplace noise of another scale, which its promise says nothing about."""
-    from dataclasses import replace
-
     from shoal.core.numbers import positive
     from shoal.core.plan import Additive
     from shoal.noise.laplace import LatticeLaplace
@@ -323,7 +251,6 @@ def _attacked(
 ) -> tuple[Release, Beliefs, str]:
     """A release, what it makes the adversary believe, and what was left out."""
     from shoal.attacks.beliefs import attack as learn, one_number, released
-    from shoal.core.errors import Refused
     from shoal.noise.primitives import SeededRng
 
     release = plan.release(records, rng=SeededRng(seed))
@@ -350,7 +277,6 @@ def _by_knowledge(
 ) -> Knowledge | None:
     """What somebody who knows less or more believes; None where that is out of reach."""
     from shoal.attacks.beliefs import by_knowledge, released
-    from shoal.core.errors import ShoalError
 
     truth = [int(state) for chain in records.chains for state in chain]
     if len(truth) > MOST_COMPARED:
@@ -362,63 +288,39 @@ def _by_knowledge(
         return None
 
 
-def _kinds(known: Knowledge | None) -> dict[str, Any]:
-    """For every kind of adversary the largest log posterior/prior ratio and change of odds."""
-    if known is None:
-        return {"adversaries": None}
-    rows = zip(known._fields, known.log_ratios(), known.log_odds(), strict=True)
-    return {
-        "adversaries": {
-            kind: {"log_ratio": show.finite(ratio), "log_odds": show.finite(odds)}
-            for kind, ratio, odds in rows
-        }
-    }
-
-
-def _print(
-    plan: Plan,
-    name: str,
-    release: Release,
-    found: Beliefs,
-    truth: list[int],
-    note: str,
-    entries: list[str],
-    known: Knowledge | None,
-    events: tuple[EventBelief, ...],
-    *,
-    planned: bool,
-) -> None:
+def _lines(
+    plan: Plan, found: SeriesAttack, entries: list[str], planned: bool
+) -> list[tuple[str, str]]:
+    """The attack in words, each line with its title; `planned`: the noise is the plan's own."""
     from shoal.core.numbers import significant
 
-    out = show.console()
-    learned = found.largest_change()
+    beliefs, release = found.beliefs, found.release
+    learned = beliefs.largest_change()
     entry, (first, second) = learned.entry, learned.values
-    places = [found.values.index(first), found.values.index(second)]
-    before, after = found.before[entry, places], found.after[entry, places]
-    errors, bits = found.expected_errors(), found.entropies()
-    values = ", ".join(
-        f"{label} {significant(value)}"
-        for label, value in zip(release.answer.labels, release.values, strict=True)
-    )
+    places = [beliefs.values.index(first), beliefs.values.index(second)]
+    before, after = beliefs.before[entry, places], beliefs.after[entry, places]
+    errors, bits = beliefs.expected_errors(), beliefs.entropies()
+    values = ", ".join(f"{name} {significant(value)}" for name, value in release.as_dict().items())
     lines = [
-        ("Released", f"{values} {release.answer.unit}, by {plan.mechanism}, about {name}"),
+        ("Released", f"{values} {release.answer.unit}, by {plan.mechanism}, about {found.name}"),
         (
             "Most learned",
-            f"{entries[entry]} (really {found.values[truth[entry]]!r}): the belief in {first!r} "
-            f"went from {before[0]:.1%} to {after[0]:.1%}, in {second!r} from {before[1]:.1%} to "
-            f"{after[1]:.1%}; the odds changed by {show.odds(learned.log_odds)}.",
+            f"{entries[entry]} (really {beliefs.values[found.truth[entry]]!r}): the belief in "
+            f"{first!r} went from {before[0]:.1%} to {after[0]:.1%}, in {second!r} from "
+            f"{before[1]:.1%} to {after[1]:.1%}; the odds changed by "
+            f"{show.odds(learned.log_odds)}.",
         ),
-        *_event_lines(events),
+        *_event_lines(found.events),
         _promised(plan, planned=planned),
         (
             "Best guess",
             f"expected wrong for {errors[0]:.1%} of the entries before and {errors[1]:.1%} after; "
-            f"right for {found.privacy(truth).accuracy:.1%} of them in truth.",
+            f"right for {beliefs.privacy(found.truth).accuracy:.1%} of them in truth.",
         ),
         ("Uncertainty", f"{bits[0]:.3f} bits an entry before, {bits[1]:.3f} after."),
     ]
-    if known is not None:
-        weak, _, strong = known.log_odds()
+    if found.known is not None:
+        weak, _, strong = found.known.log_odds()
         lines.append(
             (
                 "Other knowledge",
@@ -426,9 +328,7 @@ def _print(
                 f"for somebody who knows all other entries by {show.odds(strong)}.",
             )
         )
-    if note:
-        lines.append(("Note", note))
-    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+    return [*lines, ("Note", found.note)] if found.note else lines
 
 
 def _events(
@@ -437,7 +337,6 @@ def _events(
     """The belief in each event, before and after: those the plan hides, or those asked about."""
     from shoal.audit.case import AuditCase
     from shoal.chains.audit.events import event_beliefs
-    from shoal.core.errors import InputError, Refused
     from shoal.core.plan import Additive
     from shoal.core.task import as_events
     from shoal.noise.laplace import is_zero_sum
@@ -472,19 +371,6 @@ def _event_lines(events: tuple[EventBelief, ...]) -> list[tuple[str, str]]:
     ]
 
 
-def _event_objects(events: tuple[EventBelief, ...]) -> list[dict[str, Any]]:
-    return [
-        {
-            "event": one.event.describe(),
-            "happened": one.happened,
-            "before": one.before,
-            "after": one.after,
-            "log_odds": show.finite(one.log_odds),
-        }
-        for one in events
-    ]
-
-
 def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
     """What the plan promises, or what the spec wants and this noise was not made for."""
     from shoal.core.task import each_entry
@@ -496,16 +382,20 @@ def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
     return "Promised", f"nothing: the noise was given by --scale. The spec wants {most}."
 
 
-def _object(
-    name: str, release: Release, found: Beliefs, truth: list[int], note: str
-) -> dict[str, Any]:
-    learned = found.largest_change()
-    errors, bits = found.expected_errors(), found.entropies()
-    rise, privacy = found.largest_rise(), found.privacy(truth)
+def _object(found: SeriesAttack) -> dict[str, Any]:
+    beliefs, known = found.beliefs, found.known
+    learned, rise = beliefs.largest_change(), beliefs.largest_rise()
+    errors, bits = beliefs.expected_errors(), beliefs.entropies()
+    privacy = beliefs.privacy(found.truth)
+    kinds = (
+        ()
+        if known is None
+        else zip(known._fields, known.log_ratios(), known.log_odds(), strict=True)
+    )
     return {
-        "series": name,
-        "released": dict(zip(release.answer.labels, release.values, strict=True)),
-        "states": list(found.values),
+        "series": found.name,
+        "released": found.release.as_dict(),
+        "states": list(beliefs.values),
         "largest_change": {
             "log_odds": show.finite(learned.log_odds),
             "entry": learned.entry,
@@ -520,24 +410,40 @@ def _object(
         "entropy_bits": {"before": bits[0], "after": bits[1]},
         "right_guesses": privacy.accuracy,
         "correctness": privacy.correctness,
-        "before": found.before.tolist(),
-        "after": found.after.tolist(),
-        "note": note,
+        "before": beliefs.before.tolist(),
+        "after": beliefs.after.tolist(),
+        "note": found.note,
+        "adversaries": None
+        if known is None
+        else {
+            kind: {"log_ratio": show.finite(ratio), "log_odds": show.finite(odds)}
+            for kind, ratio, odds in kinds
+        },
+        "events": [
+            {
+                "event": one.event.describe(),
+                "happened": one.happened,
+                "before": one.before,
+                "after": one.after,
+                "log_odds": show.finite(one.log_odds),
+            }
+            for one in found.events
+        ],
     }
 
 
 def belief_chart(found: Beliefs, truth: list[int], name: str) -> bytes:
     """A PNG: the belief in the true value of each entry, before and after."""
-    import io
-
     from matplotlib.figure import Figure
+
+    from shoal.cli.charts import ALARM, OTHER, _png
 
     entries = range(1, len(truth) + 1)
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     for table, label, colour in (
-        (found.before, "before the release", "#b7c4cc"),
-        (found.after, "after it", "#c8553d"),
+        (found.before, "before the release", OTHER),
+        (found.after, "after it", ALARM),
     ):
         axes.plot(entries, table[range(len(truth)), truth], label=label, color=colour)
     axes.set_ylim(0, 1)
@@ -546,6 +452,4 @@ def belief_chart(found: Beliefs, truth: list[int], name: str) -> bytes:
     axes.set_title(f"What somebody who knows the model believes about {name}")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
+    return _png(figure)

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli import show
-from shoal.cli.show import (
-    AsJson,
-    Force,
-    SecretsOf,
-    TimeLimit,
-    check_output,
-    limited,
-    new_app,
-    running,
-)
+from shoal.cli import options, show
+from shoal.cli.options import flag, option
+from shoal.core.errors import InputError, StoredError
 
 if TYPE_CHECKING:
     from shoal.audit.result import Audit
@@ -29,7 +20,7 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.spec.request import Request
 
-app = new_app()
+app = options.new_app()
 
 VIOLATED = 1
 
@@ -50,46 +41,53 @@ Exit code 1 says that a claim is violated: some output tells more than was promi
 """
 
 
-@app.command(epilog=EXAMPLES)
-def audit(
-    source: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
-    ],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditWish:
+    """What is audited, how a black box is sampled, and how to tell of it."""
+
+    source: options.PlanSource
     scale: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER", help="Audit Laplace noise of this scale instead of the spec's plan."
-        ),
-    ] = None,
+        option("NUMBER", "Audit Laplace noise of this scale instead of the spec's plan."),
+    ] = None
     black_box: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Audit a function from a list of states to a number or several, by sampling.",
+        option(
+            "MODULE:FUNCTION",
+            "Audit a function from a list of states to a number or several, by sampling.",
         ),
-    ] = None,
-    sampled: Annotated[
-        bool, typer.Option("--sampled", help="Audit the plan by sampling, as a black box.")
-    ] = False,
-    draws: Annotated[int, typer.Option(help="How many releases to sample.")] = 100_000,
-    confidence: Annotated[float, typer.Option(help="Of the sampled bound.")] = 0.99,
-    seed: Annotated[int, typer.Option(help="Of the sampled data, for reproducible audits.")] = 0,
+    ] = None
+    sampled: Annotated[bool, flag("--sampled", "Audit the plan by sampling, as a black box.")] = (
+        False
+    )
+    draws: Annotated[int, option(None, "How many releases to sample.")] = 100_000
+    confidence: Annotated[float, option(None, "Of the sampled bound.")] = 0.99
+    seed: Annotated[int, option(None, "Of the sampled data, for reproducible audits.")] = 0
     length: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Length of the sampled data; may be repeated. By default 1, 2, 3, 5, 8, 12, and "
-            "then twice as long each time up to the model's length, with fewer draws of long data."
+        option(
+            None,
+            "Length of the sampled data; may be repeated. By default 1, 2, 3, 5, 8, 12, and "
+            "then twice as long each time up to the model's length, with fewer draws of long data.",
         ),
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that call the black box.")] = 1,
-    secrets: SecretsOf = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the audit as one HTML page.")
-    ] = None,
-    as_json: AsJson = False,
-    time_limit: TimeLimit = None,
-    force: Force = False,
-) -> None:
+    ] = None
+    workers: Annotated[int, option(None, "Processes that call the black box.")] = 1
+    secrets: options.SecretsOf = None
+    html: Annotated[Path | None, option("FILE", "Also write the audit as one HTML page.")] = None
+    as_json: options.AsJson = False
+    time_limit: options.TimeLimit = None
+    force: options.Force = False
+
+    def asked(self) -> Any:
+        """The secrets of another spec, where one is named."""
+        from shoal.cli.sources import secrets_of
+
+        return None if self.secrets is None else secrets_of(self.secrets)
+
+
+@app.command(epilog=EXAMPLES)
+@options.takes(AuditWish)
+def audit(wish: AuditWish) -> None:
     """Measure what a release really leaks.
 
     Computes the largest change of the odds between two secrets over every model of the spec, every
@@ -98,104 +96,73 @@ def audit(
     of one entry up to the model's whole length is drawn, and lengths the function fails for are
     left out and named.
     """
-    _one_kind(scale, black_box, sampled=sampled)
-    if html is not None:
-        check_output(html, force=force)
-    with limited(time_limit) as watch:
-        if black_box is None and not sampled:
-            found: Audit | Estimate = _computed(source, scale, secrets, curve=html is not None)
-        else:
-            asked = Sampled(draws, confidence, seed, length, workers, secrets)
-            found = _sampled(source, black_box, asked)
-    _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
+    ways = {"--scale": wish.scale, "--black-box": wish.black_box, "--sampled": wish.sampled or None}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} say what to audit in different ways; give one")
+    if wish.html is not None:
+        show.check_output(wish.html, force=wish.force)
+    with show.limited(wish.time_limit) as watch:
+        sampling = wish.black_box is not None or wish.sampled
+        found: Audit | Estimate = (_sampled if sampling else _computed)(wish)
+    _report(found, wish.html, title=f"Audit of {wish.source.name}", as_json=wish.as_json)
     if found.violated:
         raise typer.Exit(VIOLATED)
     show.say_cut(watch, "the bounds are those that were known by then")
 
 
-def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> None:
-    """Refuse options of which one would be ignored."""
-    from shoal.core.errors import InputError
-
-    given = {"--scale": scale is not None, "--black-box": black_box is not None}
-    given["--sampled"] = sampled
-    names = [name for name, there in given.items() if there]
-    if len(names) > 1:
-        raise InputError(f"{' and '.join(names)} say what to audit in different ways; give one")
-
-
-def _computed(source: Path, scale: str | None, secrets: Path | None, *, curve: bool) -> Audit:
+def _computed(wish: AuditWish) -> Audit:
     from shoal.audit.exact import audit as measure, audit_noise
-    from shoal.cli.sources import secrets_of
 
-    asked = None if secrets is None else secrets_of(secrets)
+    asked, curve = wish.asked(), wish.html is not None
     with show.working("auditing"):
-        if scale is None:
-            return measure(_plan(source), curve=curve, secrets=asked)
-        request = _request(source)
+        if wish.scale is None:
+            return measure(_plan(wish.source), curve=curve, secrets=asked)
+        request = _request(wish.source)
         return audit_noise(
             request.task.query,
             request.task.secrets if asked is None else asked,
             request.task.family,
-            scale=scale,
+            scale=wish.scale,
             claimed=request.epsilon() if asked is None else None,
             curve=curve,
         )
 
 
-class Sampled(NamedTuple):
-    """How a black box is sampled, and which spec names the secrets it is asked about."""
-
-    draws: int
-    confidence: float
-    seed: int
-    lengths: list[int] | None
-    workers: int
-    secrets: Path | None
-
-
-def _sampled(source: Path, black_box: str | None, asked: Sampled) -> Estimate:
+def _sampled(wish: AuditWish) -> Estimate:
     from shoal.audit.black_box import as_box, parallel
     from shoal.audit.statistical import audit_black_box
-    from shoal.cli.sources import secrets_of
 
-    options: dict[str, Any] = {}
-    if black_box is None:
-        release: Any = _plan(source)
+    more: dict[str, Any] = {}
+    if wish.black_box is None:
+        release: Any = _plan(wish.source)
         task = release.task
     else:
-        release = load_function(black_box)
-        request = _request(source)
-        task = request.task
-        options = {
-            "states": task.query.states,
-            "labels": task.query.labels,
-            "unit": task.query.unit,
-        }
-        if asked.secrets is None and not hasattr(release, "claimed"):
-            options["claimed"] = request.epsilon()
-        if asked.workers > 1 and not parallel(as_box(release, task.query.states)):
+        release, request = load_function(wish.black_box), _request(wish.source)
+        task, query = request.task, request.task.query
+        more = {"states": query.states, "labels": query.labels, "unit": query.unit}
+        if wish.secrets is None and not hasattr(release, "claimed"):
+            more["claimed"] = request.epsilon()
+        if wish.workers > 1 and not parallel(as_box(release, query.states)):
             typer.echo(f"Note: {ONE_PROCESS}", err=True)
-    with _bar("releasing", asked.draws) as progress:
+    with show.working("releasing") as progress:
         return audit_black_box(
             release,
-            task.secrets if asked.secrets is None else secrets_of(asked.secrets),
+            task.secrets if wish.secrets is None else wish.asked(),
             task.family,
-            draws=asked.draws,
-            confidence=asked.confidence,
-            seed=asked.seed,
-            lengths=asked.lengths,
-            workers=asked.workers,
+            draws=wish.draws,
+            confidence=wish.confidence,
+            seed=wish.seed,
+            lengths=wish.length,
+            workers=wish.workers,
             progress=progress,
-            **options,
+            **more,
         )
 
 
 def load_function(name: str) -> Any:
     """The object behind `module:function`, found in the working folder too."""
     from importlib import import_module
-
-    from shoal.core.errors import InputError
 
     module, _, attribute = name.partition(":")
     if not module or not attribute:
@@ -222,7 +189,6 @@ def load_function(name: str) -> Any:
 
 def _plan(source: Path) -> Plan:
     """A stored plan as it is, even one whose own re-check fails, or the plan of a spec."""
-    from shoal.core.errors import StoredError
     from shoal.core.plan import Plan
     from shoal.spec.fields import parse_stored, read_text
 
@@ -240,7 +206,6 @@ def _plan(source: Path) -> Plan:
 
 
 def _request(source: Path) -> Request:
-    from shoal.core.errors import InputError
     from shoal.spec.request import read_request
 
     if source.suffix == ".json":
@@ -260,16 +225,3 @@ def _report(found: Audit | Estimate, html: Path | None, *, title: str, as_json: 
         atomic_write(html, as_html(found, title=title))
         if not as_json:
             typer.echo(f"\nThe page is in {html}")
-
-
-@contextmanager
-def _bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, fed with how much is done."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = show.console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
-    with bar as progress, running():
-        task = progress.add_task(title, total=total)
-        yield lambda done, _: progress.update(task, completed=done)

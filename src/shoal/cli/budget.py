@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from shoal.cli import show
-from shoal.cli.show import AsJson, Force, PlotPath, SpecPath, check_chart, new_app, write_chart
+from shoal.cli import options, show
+from shoal.cli.options import option
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.ledger.budget import Budget
 
-app = new_app()
+app = options.new_app()
 
 EXAMPLES = """\b
 Examples:
@@ -22,29 +21,21 @@ Examples:
   shoal budget power.toml --releases 365 --ledger budget.db --subject house
 """
 
-HowMany = Annotated[int, typer.Option(min=1, metavar="N", help="How many releases there will be.")]
-Every = Annotated[
-    str, typer.Option(metavar="UNIT", help="What one is about: hour day week month quarter year.")
-]
-LedgerPath = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Also say what this ledger still allows.")
-]
-Subject = Annotated[str, typer.Option(metavar="NAME", help="Whose budget in the ledger.")]
-Period = Annotated[str, typer.Option(metavar="NAME", help="The period in the ledger.")]
-
 
 @app.command(epilog=EXAMPLES)
 def budget(
-    spec: SpecPath,
+    spec: options.SpecPath,
     *,
-    releases: HowMany,
-    every: Every = "day",
-    ledger: LedgerPath = None,
-    subject: Subject = "",
-    period: Period = "",
-    as_json: AsJson = False,
-    plot: PlotPath = None,
-    force: Force = False,
+    releases: Annotated[int, option("N", "How many releases there will be.", min=1)],
+    every: Annotated[
+        str, option("UNIT", "What one is about: hour day week month quarter year.")
+    ] = "day",
+    ledger: Annotated[str | None, option("FILE", "Also say what this ledger still allows.")] = None,
+    subject: Annotated[str, option("NAME", "Whose budget in the ledger.")] = "",
+    period: Annotated[str, option("NAME", "The period in the ledger.")] = "",
+    as_json: options.AsJson = False,
+    plot: options.PlotPath = None,
+    force: options.Force = False,
 ) -> None:
     """Say what each of many releases may spend, and how good it is.
 
@@ -56,7 +47,7 @@ def budget(
     from shoal.ledger.budget import budget as budget_of, left_of
     from shoal.spec.request import read_request
 
-    check_chart(plot, force=force)
+    show.check_chart(plot, force=force)
     if (subject or period) and ledger is None:
         raise InputError("--subject and --period are for a ledger; name it with --ledger")
     request = read_request(spec)
@@ -67,8 +58,6 @@ def budget(
             epsilon=request.epsilon(), releases=releases, every=every,
         )  # fmt: skip
     if ledger is not None:
-        from dataclasses import replace
-
         from shoal.ledger import open_ledger
 
         with open_ledger(ledger, read_only=True) as account:
@@ -77,7 +66,7 @@ def budget(
         show.print_json(_object(found))
     else:
         _print(found)
-    write_chart(plot, None if plot is None else png_of(found), as_json=as_json)
+    show.write_chart(plot, None if plot is None else png_of(found), as_json=as_json)
 
 
 def _object(found: Budget) -> dict[str, Any]:

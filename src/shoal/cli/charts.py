@@ -130,9 +130,9 @@ def _figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.15))
 
 
-def _png(figure: Any) -> bytes:
+def _png(figure: Any, dpi: int = 150) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
+    figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -13,9 +14,8 @@ from shoal.additive.choice import choose
 from shoal.additive.queries import histogram
 from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
-from shoal.cli import show
+from shoal.cli import options, show
 from shoal.cli.plan import RowComparison, compare
-from shoal.cli.show import AsJson, new_app
 from shoal.core.plan import Plan, Release
 from shoal.core.task import EachEntry, Task
 from shoal.data.generate import activity_table
@@ -90,11 +90,6 @@ def ordinary(scene: DemoDay) -> Plan:
     return choose(scene.task, EPSILON, "laplace").plan
 
 
-def compared(scene: DemoDay) -> RowComparison:
-    """Every mechanism on the day's task."""
-    return compare(scene.task, EPSILON, "best")
-
-
 def truth(scene: DemoDay) -> list[float]:
     """The true minutes, which only the demo may print."""
     query = scene.task.query
@@ -118,10 +113,7 @@ def write_files(
     }
 
 
-# `shoal demo`: leak, plan, release and audit of one made-up person's day.
-
-
-app = new_app()
+app = options.new_app()
 
 AUDITED = ("Claim", "Measured", "Verdict", "Not checked")  # lines of an audit that the tour shows
 
@@ -134,49 +126,54 @@ Examples:
 
 @app.command(epilog=EXAMPLES)
 def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder for the tour's files.")
-    ] = Path("shoal-demo"),
-    as_json: AsJson = False,
+    out: Annotated[Path, options.option("DIR", "The folder for the tour's files.")] = Path(
+        "shoal-demo"
+    ),
+    as_json: options.AsJson = False,
 ) -> None:
     """Take the tour: leak, plan, release and audit in a minute.
 
     Works on made-up data. The folder then holds the spec, the model, the data, the plan, the
     release and a chart, ready for the other commands; a second run replaces these files.
     """
-    _prepare(out)
+    from shoal.audit.exact import audit
+    from shoal.cli.leak import measured
+    from shoal.data.write import check_writable
+
+    def tell(title: str, story: Callable[..., None], *parts: Any) -> None:
+        if not as_json:
+            if title[0] != "1":
+                show.console().print()
+            show.console().rule(title, align="left")
+            story(*parts)
+
+    show.make_folder(out)
+    check_writable(out / "spec.toml")
     with show.working("making up people"):
         scene = setting()
-    _tell(as_json, scene_story, scene)
+    tell("1. One person's day", scene_story, scene)
     with show.working("measuring the leak"):
-        from shoal.audit.exact import audit
-        from shoal.cli.leak import measured
-
         leak = measured(scene.model, EPSILON)
         broken = audit(ordinary(scene))
-    _tell(as_json, leak_story, scene, leak, broken)
+    tell("2. What an ordinary private release leaks", leak_story, scene, leak, broken)
     with show.working("calibrating"):
-        comparison = compared(scene)
-    _tell(as_json, plan_story, comparison)
+        comparison = compare(scene.task, EPSILON, "best")
+    tell("3. The plan that keeps the promise", plan_story, comparison)
     release = comparison.plan.release(scene.records)
-    _tell(as_json, release_story, scene, release)
+    tell("4. The release", release_story, scene, release)
     with show.working("auditing"):
         audited = audit(comparison.plan)
-    _tell(as_json, audit_story, audited)
+    tell("5. The audit", audit_story, audited)
     files = write_files(out, scene, comparison, release)
     chart = _chart(out, scene, comparison, release, leak)
     if as_json:
         show.print_json(_object(leak, comparison, release, audited, {**files, "chart": chart}))
-    else:
-        _files_story(files, chart)
+    tell("What is left behind", _files_story, files, chart)
 
 
 def scene_story(scene: DemoDay) -> None:
     """Who is in it, and what is wanted."""
-
-    out = show.console()
-    out.rule("1. One person's day", align="left")
-    out.print(
+    show.console().print(
         f"Twenty (made-up) volunteers showed a week of their lives, minute by minute: still, "
         f"standing or moving. Everybody can learn from it how one minute follows another. One "
         f"more person wore the sensor for a day, {scene.records.total:,} minutes, and wants to "
@@ -191,8 +188,6 @@ def leak_story(scene: DemoDay, leak: dict[str, Any], broken: Audit) -> None:
     from shoal.cli.leak import print_leak
 
     out = show.console()
-    out.print()
-    out.rule("2. What an ordinary private release leaks", align="left")
     print_leak(scene.task, EPSILON, [leak])
     if broken.witness is not None:
         out.print()
@@ -204,8 +199,6 @@ def plan_story(comparison: RowComparison) -> None:
     from shoal.cli.plan import print_noise
 
     out = show.console()
-    out.print()
-    out.rule("3. The plan that keeps the promise", align="left")
     print_noise(comparison)
     out.print()
     out.print(f"Chosen: {comparison.plan.mechanism}, by {comparison.plan.certificate.theorem}.")
@@ -217,8 +210,6 @@ def release_story(scene: DemoDay, release: Release) -> None:
     from shoal.core.numbers import significant
 
     out = show.console()
-    out.print()
-    out.rule("4. The release", align="left")
     true = truth(scene)
     tidy = consistent(release, scene.records.total)
     largest = max([*true, *tidy.values])
@@ -247,30 +238,8 @@ def release_story(scene: DemoDay, release: Release) -> None:
 
 def audit_story(audited: Audit) -> None:
     """The promise, measured."""
-    out = show.console()
-    out.print()
-    out.rule("5. The audit", align="left")
-    lines = audited.describe().splitlines()
-    out.print(show.paragraphs("\n".join(line for line in lines if line.startswith(AUDITED))))
-
-
-def _prepare(folder: Path) -> None:
-    from shoal.core.errors import DataError
-    from shoal.data.write import check_writable
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise DataError(
-            f"--out is {str(folder)!r}, which cannot be made a folder: {reason}; name another"
-        ) from None
-    check_writable(folder / "spec.toml")
-
-
-def _tell(quiet: bool, story: Any, *parts: Any) -> None:
-    if not quiet:
-        story(*parts)
+    lines = [line for line in audited.describe().splitlines() if line.startswith(AUDITED)]
+    show.console().print(show.paragraphs("\n".join(lines)))
 
 
 def _chart(
@@ -286,9 +255,6 @@ def _chart(
 
 
 def _files_story(files: dict[str, Path], chart: Path | None) -> None:
-    out = show.console()
-    out.print()
-    out.rule("What is left behind", align="left")
     if chart is None:
         typer.echo("The chart was left out: it needs `pip install 'shoal[plot]'`")
     else:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli import show
-from shoal.cli.show import AsJson, Force, check_output, new_app
+from shoal.cli import options, show
+from shoal.cli.show import check_output
 from shoal.core.errors import InputError
 from shoal.core.registry import families
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
 
-app = new_app()
+app, schema_app = options.new_app(), options.new_app()
 
 EXAMPLES = """\b
 Examples:
@@ -32,12 +32,10 @@ ABOUT = f"What the data is: {', '.join(f'{kind} ({words})' for kind, words in KI
 
 @app.command(epilog=EXAMPLES)
 def init(
-    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The file to write.")] = Path(
-        "shoal.toml"
-    ),
-    kind: Annotated[str, typer.Option(metavar="KIND", help=ABOUT)] = FIRST,
-    as_json: AsJson = False,
-    force: Force = False,
+    path: Annotated[Path, options.argument("[PATH]", "The file to write.")] = Path("shoal.toml"),
+    kind: Annotated[str, options.option("KIND", ABOUT)] = FIRST,
+    as_json: options.AsJson = False,
+    force: options.Force = False,
 ) -> None:
     """Write a commented spec that runs as it is.
 
@@ -78,69 +76,64 @@ def check_spec(group: str | None, length: int | None) -> None:
 
 def write_map_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
     """The spec of a location stream that uses a fitted map, from the same columns."""
-    from shoal.data.write import atomic_write
-
     text = template("location")
     echo = text[
         text.index("echo '") : text.index("| shoal stream {name}")
     ]  # a place of its own map
     text = text.replace(f"{echo}| shoal stream {{name}}", "shoal release {name} TRACKS -o out.csv")
-    text = text.replace("{name}", path.name)
-    start, end = text.index("[data]"), text.index("[secrets]")
     names = {"lat": columns.latitude, "lon": columns.longitude, "series": columns.series}
-    names |= {"time": columns.time, "gap": columns.gap, **_said(columns)}
-    data = "\n".join(f"{name} = {_quoted(v)}" for name, v in names.items() if v is not None)
-    own = f"[data]\n{data}\n\n[[model]]\nfile = {_quoted(_beside(path, model))}\n\n"
-    atomic_write(path, text[:start] + own + text[end:])
-    if not as_json:
-        typer.echo(f"The spec is in {path}. Try:\n  shoal plan {path}")
+    said = _said(columns, "time", "gap")
+    own = f"{_data(names | said)}\n[[model]]\nfile = {_beside(path, model)}\n\n"
+    text = text[: text.index("[data]")] + own + text[text.index("[secrets]") :]
+    _written(path, text, as_json=as_json)
 
 
 def write_day_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
     """The spec of a stream of contexts under a fitted day; it hides the rarest context."""
     from shoal.core.registry import loads
-    from shoal.data.write import atomic_write
 
     day = loads(model.read_text(encoding="utf-8"))
     rarest = day.states[int(sum(day.marginals()).argmin())]
-    text = template("contexts").replace("{name}", path.name)
-    start, end = text.index("[[model]]"), text.index("[secrets]")
-    names = {name: getattr(columns, name) for name in ("state", "series", "time")} | _said(columns)
-    data = "\n".join(f"{name} = {_quoted(v)}" for name, v in names.items() if v is not None)
-    own = f"[data]\n{data}\n\n[[model]]\nfile = {_quoted(_beside(path, model))}\n\n"
-    text = text[:start] + own + text[end:]
-    atomic_write(path, text.replace('["clinic"]', f"[{_quoted(rarest)}]", 1))
-    if not as_json:
-        typer.echo(
-            f"The spec is in {path}. It hides {rarest!r}, the rarest context: name under "
-            f"[secrets] what must stay hidden. Try:\n  shoal plan {path}"
-        )
+    text = template("contexts")
+    said = _said(columns, "state", "series", "time")
+    own = f"{_data(said)}\n[[model]]\nfile = {_beside(path, model)}\n\n"
+    text = text[: text.index("[[model]]")] + own + text[text.index("[secrets]") :]
+    hides = f" It hides {rarest!r}, the rarest context: name under [secrets] what must stay hidden."
+    text = text.replace('["clinic"]', f"[{_quoted(rarest)}]", 1)
+    _written(path, text, as_json=as_json, more=hides)
 
 
-def _said(columns: NamedColumns) -> dict[str, str | None]:
-    """What is done to raw rows, by the keys of a spec."""
-    named = {name: getattr(columns, name) for name in ("missing", "tz", "where", "sep")}
+def write_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+    """A spec that releases how often each state occurs under the model, from the same columns."""
+    said = _said(columns, "state", "series", "time", "gap")
+    text = FITTED.replace("{data}", _data(said)).replace("{model}", _beside(path, model))
+    _written(path, text, as_json=as_json)
+
+
+def _said(columns: NamedColumns, *names: str) -> dict[str, str | None]:
+    """Some columns, and what is done to raw rows, by the keys of a spec."""
+    named = {name: getattr(columns, name) for name in (*names, "missing", "tz", "where", "sep")}
     return {**named, "time_unit": columns.unit}
+
+
+def _data(said: dict[str, str | None]) -> str:
+    """The section [data] of a spec."""
+    lines = [f"{name} = {_quoted(value)}\n" for name, value in said.items() if value is not None]
+    return f"[data]\n{''.join(lines)}"
 
 
 def _beside(path: Path, model: Path) -> str:
     """The model as a spec at `path` names it: alone when it lies beside it."""
     where = model.resolve()
-    return where.name if where.parent == path.resolve().parent else str(where)
+    return _quoted(where.name if where.parent == path.resolve().parent else str(where))
 
 
-def write_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
-    """A spec that releases how often each state occurs under the model, from the same columns."""
+def _written(path: Path, text: str, *, as_json: bool, more: str = "") -> None:
     from shoal.data.write import atomic_write
 
-    said = {name: getattr(columns, name) for name in ("state", "series", "time", "gap")}
-    said |= _said(columns)
-    data = [f"{name} = {_quoted(value)}" for name, value in said.items() if value is not None]
-    model_file = _quoted(_beside(path, model))
-    text = FITTED.format(name=path.name, data="\n".join(data), model=model_file)
-    atomic_write(path, text)
+    atomic_write(path, text.replace("{name}", path.name))
     if not as_json:
-        typer.echo(f"The spec is in {path}. Try:\n  shoal plan {path}")
+        typer.echo(f"The spec is in {path}.{more} Try:\n  shoal plan {path}")
 
 
 def _quoted(text: str) -> str:
@@ -155,9 +148,7 @@ FITTED = """\
 # It runs as it is:  shoal leak {name}    shoal plan {name}    shoal release {name} DATA -o out.json
 # Every key is explained in docs/spec.md; unknown keys are refused.
 
-[data]
 {data}
-
 [[model]]                    # what an adversary may know; the model tells about the data it is from
 file = {model}
 
@@ -171,12 +162,6 @@ kind = "histogram"           # or "count", "sum", "mean" (of numbers, or the mid
 epsilon = 1.0                # odds between two values of an entry change by e^epsilon at most
 mechanism = "best"           # the least noise that is proved; or a row `shoal plan` lists
 """
-
-
-# `shoal spec-schema`: the JSON Schema of a spec.
-
-
-schema_app = new_app()
 
 
 @schema_app.command(epilog="\b\nExample:\n  shoal spec-schema > spec.schema.json")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from shoal.cli import show
-from shoal.cli.show import AsJson, new_app
+from shoal.cli import options, show
 from shoal.core.errors import BudgetError, DataError, InputError
 
 if TYPE_CHECKING:
@@ -26,12 +22,11 @@ if TYPE_CHECKING:
     from shoal.jobs.rows import Notify
     from shoal.spec.request import DataSection
 
-app = new_app()
+app = options.new_app()
 
-Folder = Annotated[Path, typer.Argument(metavar="OUT", help="The output folder of the job.")]
+Folder = Annotated[Path, options.argument("OUT", "The output folder of the job.")]
 LedgerAgain = Annotated[
-    str | None,
-    typer.Option("--ledger", metavar="URL", help="Only when the ledger's address has a password."),
+    str | None, options.option("URL", "Only when the ledger's address has a password.", "--ledger")
 ]
 
 EXAMPLES = """\b
@@ -61,7 +56,7 @@ def job() -> None:
 
 
 @app.command(epilog=STATUS_EXAMPLES)
-def status(folder: Folder, as_json: AsJson = False) -> None:
+def status(folder: Folder, as_json: options.AsJson = False) -> None:
     """Say how far a job is, from its journal."""
     from shoal.jobs.job import load_job
     from shoal.jobs.local import status as found
@@ -71,7 +66,7 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 
 
 @app.command(epilog=RESUME_EXAMPLES)
-def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) -> None:
+def resume(folder: Folder, ledger: LedgerAgain = None, as_json: options.AsJson = False) -> None:
     """Do what is left of a job that was stopped; each subject is released once."""
     from shoal.jobs.job import load_job, rechecked
 
@@ -97,35 +92,25 @@ def _done(made: Job, engine: str, act: str) -> JobReport:
         return getattr(local, act)(made, notify=notify)  # type: ignore[no-any-return]
 
 
-class JobWish(NamedTuple):
-    """What only a job of `shoal release` is told: columns, engine, and what to do with files."""
-
-    by: str
-    engine: str
-    group: str | None
-    period_column: str | None
-    bad_files: str
-
-
-def start(wish: ReleaseWish, own: JobWish) -> None:
+def start(wish: ReleaseWish, by: str) -> None:
     """What `shoal release --by` does: one release for each value of a column."""
-    from shoal.cli.sources import NamedColumns
+    from shoal.cli.sources import NamedColumns, columns_in
     from shoal.jobs.job import Job, job_plans
 
-    _check(wish, own)
-    columns = replace(wish.columns, every=wish.every)
+    _check(wish)
+    columns = columns_in(wish)
 
     def parts(data: DataSection | None) -> bool:
         said = columns.over(NamedColumns.of(data))
-        return said.parts or (own.period_column is not None and said.periods == "parts")
+        return said.parts or (wish.period_column is not None and said.periods == "parts")
 
     with show.working("calibrating"):
         plans, section = job_plans(wish.source, parts=parts)
     named = columns.over(NamedColumns.of(section))
-    layout = replace(_layout(named, own, plans), members=_members(wish.members, named.series))
+    layout = _layout(named, wish, plans, by)
     with _no_empty_folder(wish.out):
         made = Job.of(
-            plans[""] if own.group is None and "" in plans else plans,
+            plans[""] if wish.group is None and "" in plans else plans,
             wish.data,
             out=wish.out,
             layout=layout,
@@ -133,40 +118,40 @@ def start(wish: ReleaseWish, own: JobWish) -> None:
             ledger=wish.ledger,
             period=wish.period,
             requester=wish.requester,
-            skip_bad=own.bad_files == "skip",
+            skip_bad=wish.bad_files == "skip",
             seed=wish.seed,
         )
         wish.warn_of_seed()
         with _told_how_to_resume(wish.out):
-            report = _done(made, own.engine, "run")
+            report = _done(made, wish.engine, "run")
     tell(made, report, as_json=wish.as_json)
     check_released(report)
 
 
-def _check(wish: ReleaseWish, own: JobWish) -> None:
+def _check(wish: ReleaseWish) -> None:
     """Refuses options that say nothing to a job, and words that name nothing."""
-    if own.bad_files not in ("stop", "skip"):
-        raise InputError(f"--bad-files is {own.bad_files!r}; it must be 'stop' or 'skip'")
-    if own.engine not in ("local", "spark"):
-        raise InputError(f"--engine is {own.engine!r}; it must be 'local' or 'spark'")
+    if wish.bad_files not in ("stop", "skip"):
+        raise InputError(f"--bad-files is {wish.bad_files!r}; it must be 'stop' or 'skip'")
+    if wish.engine not in ("local", "spark"):
+        raise InputError(f"--engine is {wish.engine!r}; it must be 'local' or 'spark'")
     if wish.subject:
         raise InputError(
-            f"--subject is {wish.subject!r}, but --by charges each value of {own.by!r} under its "
+            f"--subject is {wish.subject!r}, but --by charges each value of {wish.by!r} under its "
             "own name; drop it"
         )
-    if wish.columns.together is not None:
+    if wish.together is not None:
         raise InputError("--together and --each do not go with --by: each subject gets a release")
     if wish.plot or wish.workers > 1:
         raise InputError("--plot and --workers do not go with --by; drop them")
-    if wish.every and own.period_column:
+    if wish.every and wish.period_column:
         raise InputError("--every and --period-column both name periods; drop one of them")
     if wish.ledger is None and (wish.key or wish.period or wish.requester or wish.members):
         raise InputError(
             "--key, --period, --requester and --members are the ledger's; name --ledger too"
         )
-    if own.group is not None and not wish.source.is_dir():
+    if wish.group is not None and not wish.source.is_dir():
         raise InputError(
-            f"--group is {own.group!r}, so SPEC must be a folder with a spec for each group, "
+            f"--group is {wish.group!r}, so SPEC must be a folder with a spec for each group, "
             f"named after it; {str(wish.source)!r} is none"
         )
 
@@ -200,7 +185,7 @@ def _told_how_to_resume(out: Path) -> AbstractContextManager[None]:
     return show.on_stop(f"Go on with `shoal job resume {out}`; no subject is released twice.")
 
 
-def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> Layout:
+def _layout(columns: NamedColumns, wish: ReleaseWish, plans: Mapping[str, Plan], by: str) -> Layout:
     from shoal.data.times import parse_duration
     from shoal.jobs.inputs import Layout
     from shoal.jobs.job import calendar
@@ -212,9 +197,10 @@ def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> L
             "no column of states is named; give [data] state (on a map: lat and lon) in the spec, "
             "or --state COLUMN (--lat and --lon)"
         )
-    told: dict[str, Any] = {**columns.raw, **calendar(plans, columns.time, own.period_column)}
+    told: dict[str, Any] = {**columns.raw, **calendar(plans, columns.time, wish.period_column)}
     return Layout(
-        by=own.by,
+        by=by,
+        members=_members(wish.members, columns.series),
         state=None if numbers else columns.state,
         latitude=columns.latitude,
         longitude=columns.longitude,
@@ -222,8 +208,8 @@ def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> L
         series=columns.series,
         time=columns.time,
         gap=None if columns.gap is None else parse_duration(columns.gap),
-        group=own.group,
-        period=own.period_column,
+        group=wish.group,
+        period=wish.period_column,
         periods=columns.periods,
         **told,
     )

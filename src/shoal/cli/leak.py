@@ -7,20 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from shoal.cli import show
-from shoal.cli.show import (
-    AsJson,
-    Force,
-    PlotPath,
-    SpecPath,
-    TimeLimit,
-    check_chart,
-    limited,
-    new_app,
-    write_chart,
-)
+from shoal.cli import options, show
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
@@ -30,7 +17,7 @@ LeakShown = tuple[
     dict[str, Any], tuple[list[str], list[float], float]
 ]  # one object, bars of a chart
 
-app = new_app()
+app = options.new_app()
 
 EXAMPLES = """\b
 Examples:
@@ -41,18 +28,18 @@ Examples:
 
 @app.command(epilog=EXAMPLES)
 def leak(
-    spec: SpecPath,
+    spec: options.SpecPath,
     eta: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Entry-level epsilon of the ordinary release; by default the spec's epsilon.",
+        options.option(
+            "NUMBER",
+            "Entry-level epsilon of the ordinary release; by default the spec's epsilon.",
         ),
     ] = None,
-    as_json: AsJson = False,
-    plot: PlotPath = None,
-    time_limit: TimeLimit = None,
-    force: Force = False,
+    as_json: options.AsJson = False,
+    plot: options.PlotPath = None,
+    time_limit: options.TimeLimit = None,
+    force: options.Force = False,
 ) -> None:
     """Say what an ordinary private release really leaks.
 
@@ -64,10 +51,10 @@ def leak(
     from shoal.core.registry import hook
     from shoal.spec.request import read_request
 
-    check_chart(plot, force=force)
+    show.check_chart(plot, force=force)
     request = read_request(spec)
     stream = hook("leak", request.task.secrets, request.task.query) is not None
-    with limited(time_limit) as watch:
+    with show.limited(time_limit) as watch:
         found, (names, losses, level) = (_of_stream if stream else _of_entries)(
             request, eta, as_json=as_json
         )
@@ -77,7 +64,7 @@ def leak(
         from shoal.cli.charts import leak_chart
 
         drawn = leak_chart(names, losses, level, **_axis(request.task))
-        write_chart(plot, drawn, as_json=as_json)
+        show.write_chart(plot, drawn, as_json=as_json)
     show.say_cut(watch, "the bounds are those that were known by then")
 
 

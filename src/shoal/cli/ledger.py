@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli import show as screen
-from shoal.cli.show import (
-    AsJson,
-    Force,
-    PlotPath,
-    check_chart,
-    check_output,
-    new_app,
-    write_chart,
-)
+from shoal.cli import options, show as screen
+from shoal.cli.options import argument, flag, option
+from shoal.cli.show import check_chart, check_output, write_chart
 from shoal.core.errors import InputError, LedgerError
 from shoal.core.numbers import LARGEST, exact
 
@@ -25,20 +18,10 @@ if TYPE_CHECKING:
     from shoal.ledger.accounts import Limit
     from shoal.ledger.store import SqlLedger
 
-app = new_app()
+app = options.new_app()
 
 LedgerPath = Annotated[
-    str, typer.Argument(metavar="LEDGER", help="A SQLite file, or postgresql://USER@HOST/DATABASE.")
-]
-SubjectName = Annotated[
-    str | None, typer.Option("--subject", metavar="NAME", help="Only this subject or data set.")
-]
-PeriodName = Annotated[
-    str | None, typer.Option("--period", metavar="NAME", help="Only this period.")
-]
-
-SigningKey = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="Sign with this key of `key`.")
+    str, argument("LEDGER", "A SQLite file, or postgresql://USER@HOST/DATABASE.")
 ]
 
 
@@ -60,21 +43,14 @@ def ledger() -> None:
 @app.command()
 def show(
     where: LedgerPath,
-    subject: SubjectName = None,
-    period: PeriodName = None,
-    requester: Annotated[
-        str | None,
-        typer.Option("--requester", metavar="NAME", help="What this requester alone was told."),
-    ] = None,
-    rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=1, help="Subjects on one page.")
-    ] = 100,
-    after: Annotated[
-        str, typer.Option("--after", metavar="SUBJECT", help="The page after this subject.")
-    ] = "",
-    as_json: AsJson = False,
-    plot: PlotPath = None,
-    force: Force = False,
+    subject: Annotated[str | None, option("NAME", "Only this subject or data set.")] = None,
+    period: Annotated[str | None, option("NAME", "Only this period.")] = None,
+    requester: Annotated[str | None, option("NAME", "What this requester alone was told.")] = None,
+    rows: Annotated[int, option("N", "Subjects on one page.", min=1)] = 100,
+    after: Annotated[str, option("SUBJECT", "The page after this subject.")] = "",
+    as_json: options.AsJson = False,
+    plot: options.PlotPath = None,
+    force: options.Force = False,
 ) -> None:
     """Show what was spent on each subject in each period, and the limits.
 
@@ -122,32 +98,18 @@ def _never_charged(opened: SqlLedger, limits: tuple[Limit, ...]) -> list[str]:
 @app.command()
 def limit(
     where: LedgerPath,
-    eta: Annotated[
-        str | None,
-        typer.Option("--eta", metavar="NUMBER", help="At most this much entry-level spending."),
-    ] = None,
-    epsilon: Annotated[
-        str | None,
-        typer.Option("--epsilon", metavar="NUMBER", help="At most this much after conversion."),
-    ] = None,
-    subject: Annotated[
-        str, typer.Option("--subject", metavar="NAME", help="For one subject; * is each one.")
-    ] = "*",
-    period: Annotated[
-        str, typer.Option("--period", metavar="NAME", help="For one period; * is each one.")
-    ] = "*",
+    eta: Annotated[str | None, option("NUMBER", "At most this much entry-level spending.")] = None,
+    epsilon: Annotated[str | None, option("NUMBER", "At most this much after conversion.")] = None,
+    subject: Annotated[str, option("NAME", "For one subject; * is each one.")] = "*",
+    period: Annotated[str, option("NAME", "For one period; * is each one.")] = "*",
     lifetime: Annotated[
-        bool, typer.Option("--lifetime", help="For all periods together, independent or not.")
+        bool, flag("--lifetime", "For all periods together, independent or not.")
     ] = False,
     requester: Annotated[
         str | None,
-        typer.Option(
-            "--requester",
-            metavar="NAME",
-            help="For one requester; * is each one separately. By default all together.",
-        ),
+        option("NAME", "For one requester; * is each one separately. By default all together."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Set a limit; the ledger is made when it does not exist.
 
@@ -185,16 +147,12 @@ def limit(
 def verify(
     where: LedgerPath,
     head: Annotated[
-        str | None,
-        typer.Option("--head", metavar="HASH", help="A head noted earlier; shows a cut-off end."),
+        str | None, option("HASH", "A head noted earlier; shows a cut-off end.")
     ] = None,
     signer: Annotated[
-        str | None,
-        typer.Option(
-            "--signer", metavar="KEY", help="The public key the last checkpoint is signed with."
-        ),
+        str | None, option("KEY", "The public key the last checkpoint is signed with.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Check that every row is as it was written.
 
@@ -213,9 +171,7 @@ def verify(
             {
                 "intact": verdict.intact,
                 "head": verdict.head.hash,
-                "links": verdict.links,
-                "charges": verdict.charges,
-                "uncovered": verdict.uncovered,
+                **{name: getattr(verdict, name) for name in ("links", "charges", "uncovered")},
                 "since_head": verdict.since,
                 "problems": list(verdict.problems),
             }
@@ -242,11 +198,10 @@ def verify(
 def export(
     where: LedgerPath,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="A .json or .parquet file to write."),
+        Path | None, option("FILE", "A .json or .parquet file to write.", "-o", "--out")
     ] = None,
-    as_json: AsJson = False,
-    force: Force = False,
+    as_json: options.AsJson = False,
+    force: options.Force = False,
 ) -> None:
     """Write all charges, limits and totals for other programs; released values stay here.
 
@@ -280,8 +235,7 @@ def export(
 
 @app.command()
 def key(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The new key's file.")],
-    as_json: AsJson = False,
+    path: Annotated[Path, argument("FILE", "The new key's file.")], as_json: options.AsJson = False
 ) -> None:
     """Make a key that signs checkpoints or plans; its public half is printed."""
     from shoal.ledger import Signer
@@ -294,7 +248,11 @@ def key(
 
 
 @app.command()
-def checkpoint(where: LedgerPath, signing: SigningKey = None, as_json: AsJson = False) -> None:
+def checkpoint(
+    where: LedgerPath,
+    signing: Annotated[Path | None, option("FILE", "Sign with this key of `key`.", "--key")] = None,
+    as_json: options.AsJson = False,
+) -> None:
     """Seal all charges so far under one hash; note it somewhere else.
 
     `verify --head` with that hash shows whether anything before it was cut off.
@@ -313,8 +271,8 @@ def checkpoint(where: LedgerPath, signing: SigningKey = None, as_json: AsJson = 
 @app.command()
 def trust(
     where: LedgerPath,
-    signer: Annotated[str, typer.Argument(metavar="KEY", help="A signer's public key.")],
-    no_more: Annotated[bool, typer.Option("--no-more", help="Trust it no more.")] = False,
+    signer: Annotated[str, argument("KEY", "A signer's public key.")],
+    no_more: Annotated[bool, flag("--no-more", "Trust it no more.")] = False,
 ) -> None:
     """Take only plans signed by named signers from now on, this one among them."""
     with _open(where) as opened:
@@ -325,8 +283,8 @@ def trust(
 @app.command()
 def sign(
     where: LedgerPath,
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan stored by `shoal plan`.")],
-    signing: Annotated[Path, typer.Option("--key", metavar="FILE", help="The signer's key.")],
+    plan: Annotated[Path, argument("PLAN", "A plan stored by `shoal plan`.")],
+    signing: Annotated[Path, option("FILE", "The signer's key.", "--key")],
 ) -> None:
     """Sign a plan, so that a ledger that takes only named signers' plans takes it."""
     from shoal.cli.sources import load_plan
@@ -339,18 +297,17 @@ def sign(
 
 
 @app.command()
-def changes(where: LedgerPath, as_json: AsJson = False) -> None:
+def changes(where: LedgerPath, as_json: options.AsJson = False) -> None:
     """Show who set which limit, trusted which signer and sealed what, and when."""
     with _open(where, read_only=True) as opened:
         found = opened.changes()
     if as_json:
         screen.print_json([one._asdict() for one in found])
         return
-    cells = [
-        (one.at[:19], one.changed_by, one.kind, ", ".join(f"{k}={v}" for k, v in said.items() if v))
-        for one in found
-        for said in [one.document]
-    ]
+    cells = []
+    for one in found:
+        said = ", ".join(f"{key}={value}" for key, value in one.document.items() if value)
+        cells.append((one.at[:19], one.changed_by, one.kind, said))
     screen.console().print(screen.table(("when", "who", "what", "said"), cells))
 
 
@@ -363,7 +320,9 @@ def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> No
                 row["period"] or "-",
                 str(row["charges"]),
                 _number(row.get("eta")),
-                _told(row),
+                # what a stream of contexts bounds instead of an epsilon has a name
+                ("delta " if row.get("notion") == "delta-privacy" else "")
+                + _number(row.get("amount")),
                 row.get("problem") or f"{row['notion']}, {row['rule']}",
             )
             for row in rows
@@ -378,12 +337,6 @@ def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> No
         console.print(screen.table(("limit", "on"), described, numbers=(0,)))
     else:
         typer.echo("\nNo limits: `shoal ledger limit` sets one.")
-
-
-def _told(row: dict[str, Any]) -> str:
-    """An epsilon, or what a stream of contexts bounds instead, by its name."""
-    unit = "delta " if row.get("notion") == "delta-privacy" else ""
-    return unit + _number(row.get("amount"))
 
 
 def _number(value: Any) -> str:

@@ -10,26 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from shoal.cli import show
-from shoal.cli.show import (
-    AsJson,
-    Force,
-    PlotPath,
-    SpecPath,
-    TimeLimit,
-    check_apart,
-    check_chart,
-    check_output,
-    limited,
-    new_app,
-)
+from shoal.cli import options, show
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.core.task import Task
     from shoal.spec.request import Request
 
-app = new_app()
+app = options.new_app()
 
 LONGEST = 4  # bars are cut at this multiple of the chosen noise
 
@@ -158,24 +146,16 @@ class PlanView(NamedTuple):
     chart: Callable[[Plan], bytes] | None = None
 
 
-def _view_of(plan: Plan) -> PlanView | None:
-    from shoal.core.registry import plan_hook
-
-    found: PlanView | None = plan_hook("plan", plan)
-    return found
-
-
 @app.command(epilog=EXAMPLES)
 def plan(
-    spec: SpecPath,
-    as_json: AsJson = False,
+    spec: options.SpecPath,
+    as_json: options.AsJson = False,
     save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FILE", help="Store the plan, for `shoal release`."),
+        Path | None, options.option("FILE", "Store the plan, for `shoal release`.", "--save")
     ] = None,
-    plot: PlotPath = None,
-    time_limit: TimeLimit = None,
-    force: Force = False,
+    plot: options.PlotPath = None,
+    time_limit: options.TimeLimit = None,
+    force: options.Force = False,
 ) -> None:
     """Find the least noise that is enough, and explain it.
 
@@ -183,35 +163,44 @@ def plan(
     each. The plan that is explained is the one the spec asks for: the least costly proved one, or
     the one it names.
     """
+    from shoal.cli.charts import noise_chart
+    from shoal.core.registry import dumps, plan_hook
     from shoal.spec.request import read_request
 
     if save is not None:
-        check_output(save, force=force)
-        check_apart(save, spec)
-    check_chart(plot, force=force)
+        show.check_output(save, force=force)
+        show.check_apart(save, spec)
+    show.check_chart(plot, force=force)
     request = read_request(spec)
-    with (
-        limited(time_limit) as watch,
-        show.working("calibrating"),
-        request.limited(time_limit),
-    ):
+    limit = show.limited(time_limit)
+    with limit as watch, show.working("calibrating"), request.limited(time_limit):
         comparison = compare(request.task, request.epsilon(), request.mechanism)
         if request.data is not None and request.data.parts:
             own = request.plan(parts=True)
             rows = {**comparison.alternatives, own.mechanism: own}
             comparison = replace(comparison, plan=own, alternatives=rows)
+    view: PlanView | None = plan_hook("plan", comparison.plan)
     if as_json:
-        view = _view_of(comparison.plan)
         more = {} if view is None else view.more(comparison.plan)
         show.print_json({**comparison_json(comparison, cut=bool(watch.cut)), **more})
     else:
-        print_comparison(comparison, request)
-    _write(comparison, save, plot, quiet=as_json)
+        _print(comparison, request, print_noise if view is None else view.tell)
+    if save is not None:
+        from shoal.data.write import atomic_write
+
+        atomic_write(save, dumps(comparison.plan) + "\n")
+        if not as_json:
+            typer.echo(f"\nThe plan is in {save}")
+    if plot is not None:
+        draw = (view and view.chart) or (lambda _: noise_chart(comparison))
+        show.write_chart(plot, draw(comparison.plan), as_json=as_json)
     show.say_cut(watch, "this is the best of the mechanisms that were done")
 
 
-def print_comparison(comparison: RowComparison, request: Request) -> None:
-    """The plan in words, then every mechanism's noise as a bar."""
+def _print(
+    comparison: RowComparison, request: Request, tell: Callable[[RowComparison], None]
+) -> None:
+    """The plan in words, then every mechanism's noise as the family tells it."""
     out = show.console()
     if request.privacy.error is not None:
         out.print(
@@ -221,8 +210,7 @@ def print_comparison(comparison: RowComparison, request: Request) -> None:
         out.print()
     out.print(show.paragraphs(comparison.plan.explain()))
     out.print()
-    view = _view_of(comparison.plan)
-    (print_noise if view is None else view.tell)(comparison)
+    tell(comparison)
 
 
 def print_noise(comparison: RowComparison) -> None:
@@ -272,28 +260,3 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
         )
         for plan, error in zip(plans, errors, strict=True)
     ]
-
-
-def _chart(comparison: RowComparison) -> bytes:
-    view = _view_of(comparison.plan)
-    if view is not None and view.chart is not None:
-        return view.chart(comparison.plan)
-    from shoal.cli.charts import noise_chart
-
-    return noise_chart(comparison)
-
-
-def _write(comparison: RowComparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
-    from shoal.core.registry import dumps
-
-    if save is not None or plot is not None:
-        from shoal.data.write import atomic_write
-
-        if save is not None:
-            atomic_write(save, dumps(comparison.plan) + "\n")
-        if plot is not None:
-            atomic_write(plot, _chart(comparison))
-    if not quiet:
-        for path, what in ((save, "plan"), (plot, "chart")):
-            if path is not None:
-                typer.echo(f"\nThe {what} is in {path}")

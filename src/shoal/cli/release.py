@@ -6,48 +6,21 @@ import errno
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli import show
-from shoal.cli.show import (
-    AsJson,
-    BinEdges,
-    Column,
-    DataPath,
-    DemoSeed,
-    Every,
-    Force,
-    Gap,
-    Latitude,
-    LedgerPath,
-    Longitude,
-    Missing,
-    Period,
-    Periods,
-    PlanSource,
-    PlotPath,
-    Requester,
-    Separator,
-    Subject,
-    TimeUnit,
-    Where,
-    Zone,
-    check_apart,
-    check_output,
-    new_app,
-    write_chart,
-)
+from shoal.cli import options, show
+from shoal.cli.options import option
+from shoal.cli.show import check_apart, check_output, write_chart
 from shoal.core.errors import DataError, InputError
 from shoal.data.times import CALENDAR
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
-    from shoal.core.charge import Rng
     from shoal.core.plan import Plan, Release
 
-app = new_app()
+app = options.new_app()
 
 SUFFIXES = (".json", ".parquet")
 TABLES = (".csv", ".parquet", ".jsonl", ".ndjson", ".geojson", ".gpx")  # of streams: each step
@@ -63,69 +36,71 @@ Examples:
   shoal release shoal.toml 'in/**/*.parquet' -o out --by user --ledger budget.db
 """
 
-OutPath = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        help="Written whole: .json or .parquet; steps of places: .csv too; --by: a folder.",
-    ),
-]
-Together = Annotated[
-    bool | None,
-    typer.Option("--together/--each", help="One release for all series, or one for each."),
-]
-Key = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Repeat a command with its key without paying twice."),
-]
-Members = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHO", help="Whom an aggregate charges too: everybody, nobody, or a COLUMN."
-    ),
-]
-By = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="A job over many files: one release per value of it."),
-]
-Engine = Annotated[
-    str, typer.Option(metavar="local|spark", help="Where a job runs: local or spark.")
-]
-Group = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="A job with a plan per group; SPEC is a folder."),
-]
-PeriodColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="A job with a release per period.")
-]
-BadFiles = Annotated[
-    str, typer.Option(metavar="stop|skip", help="What a job does with files it cannot use.")
-]
-Workers = Annotated[int, typer.Option(min=1, help="For places: processes side by side.")]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseWish:
-    """What was asked of one release: where from, where to, at whose cost, and how to tell of it."""
+    """What is asked of a release: where from, where to, at whose cost, and how to tell of it.
 
-    source: Path
-    data: str
-    out: Path
-    columns: NamedColumns
-    ledger: str | None
-    subject: str
-    period: str
-    requester: str
-    key: str | None
-    members: str | None
-    seed: int | None
-    every: str | None
-    workers: int
-    plot: Path | None
-    as_json: bool
-    force: bool
+    With `by` it is a job, and what is for jobs alone says the rest.
+    """
+
+    source: options.PlanSource
+    data: options.DataPath
+    out: Annotated[
+        Path,
+        option(
+            "FILE",
+            "Written whole: .json or .parquet; steps of places: .csv too; --by: a folder.",
+            "--out",
+            "-o",
+        ),
+    ]
+    state: options.Column = None
+    series: options.Column = None
+    time: options.Column = None
+    gap: options.Gap = None
+    latitude: options.Latitude = None
+    longitude: options.Longitude = None
+    every: options.Every = None
+    missing: options.Missing = None
+    bins: options.BinEdges = None
+    unit: options.TimeUnit = None
+    tz: options.Zone = None
+    where: options.Where = None
+    sep: options.Separator = None
+    periods: options.Periods = None
+    together: Annotated[
+        bool | None,
+        options.flag("--together/--each", "One release for all series, or one for each."),
+    ] = None
+    ledger: options.LedgerPath = None
+    subject: options.Subject = ""
+    period: options.Period = ""
+    requester: options.Requester = ""
+    members: Annotated[
+        str | None, option("WHO", "Whom an aggregate charges too: everybody, nobody, or a COLUMN.")
+    ] = None
+    key: Annotated[
+        str | None, option("TEXT", "Repeat a command with its key without paying twice.")
+    ] = None
+    seed: options.DemoSeed = None
+    by: Annotated[
+        str | None, option("COLUMN", "A job over many files: one release per value of it.")
+    ] = None
+    engine: Annotated[str, option("local|spark", "Where a job runs: local or spark.")] = "local"
+    group: Annotated[
+        str | None, option("COLUMN", "A job with a plan per group; SPEC is a folder.")
+    ] = None
+    period_column: Annotated[str | None, option("COLUMN", "A job with a release per period.")] = (
+        None
+    )
+    bad_files: Annotated[str, option("stop|skip", "What a job does with files it cannot use.")] = (
+        "stop"
+    )
+    workers: Annotated[int, option(None, "For places: processes side by side.", min=1)] = 1
+    plot: options.PlotPath = None
+    as_json: options.AsJson = False
+    force: options.Force = False
 
     def warn_of_seed(self) -> None:
         """Tells that predictable noise protects nothing."""
@@ -138,43 +113,8 @@ class ReleaseWish:
 
 
 @app.command(epilog=EXAMPLES)
-def release(
-    source: PlanSource,
-    data: DataPath,
-    *,
-    out: OutPath,
-    state: Column = None,
-    series: Column = None,
-    time: Column = None,
-    gap: Gap = None,
-    latitude: Latitude = None,
-    longitude: Longitude = None,
-    every: Every = None,
-    missing: Missing = None,
-    bins: BinEdges = None,
-    time_unit: TimeUnit = None,
-    tz: Zone = None,
-    where: Where = None,
-    sep: Separator = None,
-    periods: Periods = None,
-    together: Together = None,
-    ledger: LedgerPath = None,
-    subject: Subject = "",
-    period: Period = "",
-    requester: Requester = "",
-    members: Members = None,
-    key: Key = None,
-    seed: DemoSeed = None,
-    by: By = None,
-    engine: Engine = "local",
-    group: Group = None,
-    period_column: PeriodColumn = None,
-    bad_files: BadFiles = "stop",
-    workers: Workers = 1,
-    plot: PlotPath = None,
-    as_json: AsJson = False,
-    force: Force = False,
-) -> None:
+@options.takes(ReleaseWish)
+def release(wish: ReleaseWish) -> None:
     """Release data under a spec or a stored plan.
 
     Draws noise from the operating system's randomness and writes one release per series, or one
@@ -182,35 +122,14 @@ def release(
     checked before anything is charged or drawn. With --by it is a job: any number of files, in
     bounded memory, that can be resumed (`shoal job`).
     """
-    from shoal.cli.sources import NamedColumns
-
-    raw: dict[str, Any] = {"missing": missing, "bins": bins, "unit": time_unit, "tz": tz}
-    raw |= {"where": where, "sep": sep, "periods": periods}
-    columns = NamedColumns(state, series, time, gap, together, latitude, longitude, **raw)
-    if key == "":
+    if wish.key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
-    charged: dict[str, Any] = {"ledger": ledger, "subject": subject, "period": period}
-    charged |= {"requester": requester, "key": key, "members": members, "seed": seed}
-    how: dict[str, Any] = {"every": every, "workers": workers, "plot": plot}
-    how |= {"as_json": as_json, "force": force}
-    wish = ReleaseWish(source=source, data=data, out=out, columns=columns, **charged, **how)
-    _started(wish, by, (engine, bad_files), group, period_column)
+    if wish.by is not None:
+        from shoal.cli.job import start
 
-
-def _started(
-    wish: ReleaseWish,
-    by: str | None,
-    engine: tuple[str, str],
-    group: str | None,
-    period_column: str | None,
-) -> None:
-    """A job where one is asked for; else one release, of what no option of a job was given for."""
-    if by is not None:
-        from shoal.cli.job import JobWish, start
-
-        start(wish, JobWish(by, engine[0], group, period_column, engine[1]))
+        start(wish, wish.by)
         return
-    if group or period_column or engine != DEFAULTS:
+    if wish.group or wish.period_column or (wish.engine, wish.bad_files) != DEFAULTS:
         raise InputError(
             "--group, --period-column, --engine and --bad-files are for jobs; name --by too"
         )
@@ -247,11 +166,11 @@ def _either(words: tuple[str, ...]) -> str:
 
 def _released(wish: ReleaseWish) -> None:
     """The release that goes with the plan: of everything at once, or step by step."""
-    from shoal.cli.sources import load_plan
+    from shoal.cli.sources import columns_in, load_plan
     from shoal.core.plan import Machine
 
     calendar = wish.every in CALENDAR
-    asked = replace(wish.columns, every=wish.every) if calendar else wish.columns
+    asked = replace(columns_in(wish), every=wish.every if calendar else None)
     plan, columns = load_plan(wish.source, asked)
     if not isinstance(plan.body, Machine):
         _check_suffix(wish.out, SUFFIXES, "releases")
@@ -260,7 +179,7 @@ def _released(wish: ReleaseWish) -> None:
                 f"--every is {wish.every!r}; for {plan.mechanism} it is one of "
                 f"{', '.join(CALENDAR)}: a release for each"
             )
-        if wish.workers > 1 or wish.columns.latitude:
+        if wish.workers > 1 or wish.latitude:
             raise InputError(
                 "--lat, --lon and --workers are for streams of places, and "
                 f"{plan.mechanism} is none; drop them"
@@ -274,7 +193,7 @@ def _released(wish: ReleaseWish) -> None:
         raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")
     _check_suffix(wish.out, TABLES, "tables")
     single = (wish.subject, wish.requester, wish.key, wish.members)
-    if any(single) or wish.columns.together is not None:
+    if any(single) or wish.together is not None:
         raise InputError(
             "--subject, --requester, --key, --members, --together and --each are for single "
             f"releases, and {plan.mechanism} answers step by step; drop them"
@@ -285,6 +204,7 @@ def _released(wish: ReleaseWish) -> None:
 def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     """All of a file released at once: read, checked, charged, drawn, written, told."""
     from shoal.cli.sources import ChargedTo, note_pauses, series_in, view_of
+    from shoal.noise.primitives import SeededRng
 
     view = view_of(plan)
     try:
@@ -298,7 +218,8 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     account.check(list(records), together=view.whole or bool(columns.together))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # told below, in the words of a command
-        releases = account.draw(plan, records, _rng(wish.seed))
+        rng = None if wish.seed is None else SeededRng(wish.seed)
+        releases = account.draw(plan, records, rng)
     account.write(wish.out, releases)
     try:
         _report(plan, releases, wish, account.key, parts=bool(parts) and columns.parts)
@@ -314,14 +235,6 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
             raise
         # not "repeat": that would draw, and charge, once more
         raise DataError(f"{str(wish.out)!r} is written, but no space is left to print it") from None
-
-
-def _rng(seed: int | None) -> Rng | None:
-    if seed is None:
-        return None
-    from shoal.noise.primitives import SeededRng
-
-    return SeededRng(seed)
 
 
 def _report(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.show import new_app
+from shoal.cli import options, show
 from shoal.core.errors import DataError
 
 if TYPE_CHECKING:
     from studies.report import Report
 
-app = new_app()
+app = options.new_app()
 
 EPILOG = """\b
 Examples:
@@ -39,8 +39,6 @@ def reproduce(
 
     Runs on generated data always, and on real data when the variable SHOAL_DATA names its folder.
     """
-    from shoal.cli import show
-
     _find_studies()
     from studies import EXPERIMENTS, row_named, run
 
@@ -52,7 +50,7 @@ def reproduce(
     for name in chosen:
         row_named(name)
     if out is not None:
-        _make_folder(out)
+        show.make_folder(out)
     reports = []
     for name in chosen:
         with show.working(f"running {name}"):
@@ -79,21 +77,8 @@ def _find_studies() -> None:
         sys.path.append(str(checkout))
 
 
-def _make_folder(out: Path) -> None:
-    """The folder for results, made before the hours of work that fill it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DataError(
-            f"--out is {str(out)!r}, which cannot be made a folder: {reason}; name another"
-        ) from None
-
-
 def _finite(value: Any) -> Any:
     """The same for JSON, where null stands for infinity and for what is no number."""
-    from shoal.cli import show
-
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -108,10 +93,9 @@ def _list(rows: dict[str, str]) -> str:
 
 def _write(folder: Path, report: Report) -> None:
     """NAME.md and a PNG per figure, each whole or not at all."""
-    import io
-
     from matplotlib.figure import Figure as Canvas
 
+    from shoal.cli.charts import _png
     from shoal.data.write import atomic_write
 
     shown = folder.name if folder.is_absolute() else folder.as_posix()
@@ -120,6 +104,4 @@ def _write(folder: Path, report: Report) -> None:
     for figure in report.figures:
         canvas = Canvas(figsize=(11, 3.8), layout="constrained")
         figure.draw(canvas)
-        buffer = io.BytesIO()
-        canvas.savefig(buffer, format="png", dpi=110)
-        atomic_write(folder / f"{figure.name}.png", buffer.getvalue())
+        atomic_write(folder / f"{figure.name}.png", _png(canvas, dpi=110))

@@ -17,7 +17,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -370,117 +370,6 @@ def running() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# Arguments and options that several commands share, each said once.
-
-
-SpecPath = Annotated[
-    Path, typer.Argument(metavar="SPEC", help="The spec, a TOML file; `shoal init` writes one.")
-]
-PlanSource = Annotated[
-    Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
-]
-DataPath = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help='A CSV, Parquet or JSON Lines file, or a pattern like "days/*.csv".'
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
-PlotPath = Annotated[
-    Path | None, typer.Option("--plot", metavar="PNG", help="Also draw a chart into this file.")
-]
-
-TimeLimit = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="Compute no longer, such as 30s; what is known is told."),
-]
-
-# where the entries are in a data file
-Column = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="The column, where the spec's [data] names none."),
-]
-Latitude = Annotated[
-    str | None, typer.Option("--lat", metavar="COLUMN", help="On a map: column with latitudes.")
-]
-Longitude = Annotated[
-    str | None, typer.Option("--lon", metavar="COLUMN", help="On a map: column with longitudes.")
-]
-Gap = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION", help="A longer pause starts a new chain or stream, such as 10min."
-    ),
-]
-Missing = Annotated[
-    str | None,
-    typer.Option(metavar="drop|gap|state", help="Rows without a state: dropped, cut, a state."),
-]
-BinEdges = Annotated[
-    str | None,
-    typer.Option("--bins", metavar="N|EDGES", help="Numbers as states: 8, or edges 100,500,2000."),
-]
-TimeUnit = Annotated[
-    str | None,
-    typer.Option(metavar="UNIT", help="What numbers of --time count: ns us ms s min h d."),
-]
-Zone = Annotated[
-    str | None,
-    typer.Option("--tz", metavar="ZONE", help="Zone of times that name none, Europe/Berlin."),
-]
-Where = Annotated[
-    str | None, typer.Option(metavar="CONDITION", help='Rows that count: "watts > 0 and user = a".')
-]
-Separator = Annotated[
-    str | None,
-    typer.Option("--sep", metavar="CHAR", help="What separates a CSV's columns, or tab."),
-]
-Every = Annotated[
-    str | None,
-    typer.Option(
-        metavar="UNIT", help="A release per hour, day, week, month, …; places: a step, 60s."
-    ),
-]
-Periods = Annotated[
-    str | None,
-    typer.Option(metavar="parts|independent", help="What periods of a series are to each other."),
-]
-SecretsOf = Annotated[
-    Path | None,
-    typer.Option(
-        "--secrets",
-        metavar="SPEC",
-        help="Ask what the plan tells about the events this spec names, which it may not hide.",
-    ),
-]
-Start = Annotated[
-    str | None,
-    typer.Option(metavar="STATE", help="For places: a first state that everybody knows."),
-]
-
-# what is charged, and to whom
-LedgerPath = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Charge the ledger before anything is drawn.")
-]
-Subject = Annotated[
-    str, typer.Option(metavar="NAME", help="Whose data it is, for the ledger; else the series.")
-]
-Period = Annotated[
-    str, typer.Option(metavar="NAME", help="The period the ledger charges; another for other data.")
-]
-Requester = Annotated[str, typer.Option(metavar="NAME", help="Who asks, for the ledger.")]
-DemoSeed = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="For demos only: predictable noise, which protects nothing."),
-]
-
-
-def new_app() -> typer.Typer:
-    """A command's own typer app: plain help, which needs no heavy import."""
-    return typer.Typer(rich_markup_mode=None, add_completion=False)
-
-
 # Checks on the files a command will write, made before it works or charges anything.
 
 
@@ -491,6 +380,17 @@ def check_output(path: Path, *, force: bool) -> None:
     if path.exists() and not path.is_dir() and not force:
         raise DataError(f"{str(path)!r} exists; choose another name, or replace it with --force")
     check_writable(path)
+
+
+def make_folder(out: Path) -> None:
+    """The folder of --out, made before the work that fills it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise DataError(
+            f"--out is {str(out)!r}, which cannot be made a folder: {reason}; name another"
+        ) from None
 
 
 def check_apart(path: Path, *inputs: str | Path) -> None:

@@ -249,6 +249,12 @@ class NamedColumns:
         return replace(self, **{name: getattr(other, name) for name in missing})
 
 
+def columns_in(wish: object) -> NamedColumns:
+    """The columns that the options of a command name."""
+    names = (name for name in NamedColumns.__slots__ if hasattr(wish, name))
+    return NamedColumns(**{name: getattr(wish, name) for name in names})
+
+
 def secrets_of(spec: Path) -> Any:
     """The secrets that another spec names, to ask a plan about."""
     from shoal.spec.request import read_request

@@ -5,33 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.show import (
-    DemoSeed,
-    LedgerPath,
-    Period,
-    PlanSource,
-    Start,
-    Subject,
-    escaped,
-    new_app,
-    unicode_out,
-)
+from shoal.cli import options
+from shoal.cli.options import flag, option
+from shoal.cli.show import escaped, unicode_out
 from shoal.core.errors import DataError, InputError, StoredError
 
 if TYPE_CHECKING:
     from shoal.additive.queries import RunningStream
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
-    from shoal.ledger.store import SqlLedger
 
-app = new_app()
+app = options.new_app()
 
 BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
 LONGEST_LINE = 2**20  # characters: a reading is a few dozen
@@ -56,86 +47,71 @@ A line that cannot be used is answered with {"line": 7, "error": …}; the strea
 """
 
 
-Field = Annotated[
-    str, typer.Option(metavar="KEY", help="The key of a line that holds the reading.")
-]
-Clock = Annotated[
-    str | None,
-    typer.Option(metavar="KEY", help="For contexts: the key of a line that holds its time."),
-]
-StatePath = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Keep where the stream stands, to go on after a stop; as private as the data.",
-    ),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="With --state: first print the last answer once more.")
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at a line that cannot be used.")]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWish:
-    """Where a line holds what, where the stream begins, and who pays for it."""
+    """Where a line holds what, where the stream begins and is kept, and who pays for it.
 
-    field: str = "context"
-    clock: str | None = None
-    start: str | None = None
-    ledger: SqlLedger | None = None
-    subject: str = ""
-    period: str = ""
+    `ledger` is the one that was named, open while lines come.
+    """
+
+    source: options.PlanSource
+    field: Annotated[str, option("KEY", "The key of a line that holds the reading.")] = "context"
+    clock: Annotated[
+        str | None, option("KEY", "For contexts: the key of a line that holds its time.")
+    ] = None
+    state: Annotated[
+        Path | None,
+        option(
+            "FILE", "Keep where the stream stands, to go on after a stop; as private as the data."
+        ),
+    ] = None
+    resume: Annotated[
+        bool, flag("--resume", "With --state: first print the last answer once more.")
+    ] = False
+    strict: Annotated[bool, flag("--strict", "Stop at a line that cannot be used.")] = False
+    seed: options.DemoSeed = None
+    start: options.Start = None
+    named_ledger: Annotated[
+        str | None, option("FILE", "Charge the ledger before anything is drawn.", "--ledger")
+    ] = None
+    subject: options.Subject = ""
+    period: options.Period = ""
+    ledger: Any = None
 
 
-class Lines(Protocol):
-    """How a family's streams take a line; made of a plan and a wish, which are checked then."""
+class Lines:
+    """How streams take a line, made of a plan and a wish, which are checked then.
 
-    charged: bool  # whether a ledger can be charged
+    This is any machine that no family has lines of its own for.
+    """
+
+    charged = False  # whether a ledger can be charged
+
+    def __init__(self, plan: Plan, wish: StreamWish) -> None:
+        self._plan, self._wish = plan, wish
+        if wish.start is not None or wish.clock is not None:
+            name = "--clock" if wish.start is None else "--start"
+            raise InputError(f"{name} says nothing to {plan.mechanism}; drop it")
 
     def begin(self) -> Any:
         """The stream before its first step."""
-        ...
-
-    def goes_on(self, stored: Plan) -> bool:
-        """Whether a stream begun with another plan may go on with this one."""
-        ...
-
-    def step(self, runner: Any, reading: dict[str, Any], rng: Rng) -> tuple[Any, dict[str, Any]]:
-        """The stream after a line, and the line to write; refused where the line is no reading."""
-        ...
-
-    def doubt(self, runner: Any, reading: dict[str, Any]) -> str:
-        """What the owner of the readings should know about a line; empty when nothing is odd."""
-        ...
-
-
-class PlainLines:
-    """Any machine that no family has lines of its own for."""
-
-    charged = False
-
-    def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        self._plan, self._field = plan, wish.field
-        if wish.start is not None or wish.clock is not None:
-            option = "--clock" if wish.start is None else "--start"
-            raise InputError(f"{option} says nothing to {plan.mechanism}; drop it")
-
-    def begin(self) -> Any:
         return self._plan.start()
 
     def goes_on(self, stored: Plan) -> bool:
+        """Whether a stream begun with another plan may go on with this one."""
         return stored == self._plan
 
     def step(self, runner: Any, reading: dict[str, Any], rng: Rng) -> tuple[Any, dict[str, Any]]:
-        after, shown = runner.step(reading.get(self._field), rng=rng)
+        """The stream after a line, and the line to write; refused where the line is no reading."""
+        after, shown = runner.step(reading.get(self._wish.field), rng=rng)
         return after, {"shown": shown}
 
     def doubt(self, runner: Any, reading: dict[str, Any]) -> str:
+        """What the owner of the readings should know about a line; empty when nothing is odd."""
         return ""
 
 
-class CountLines:
+class CountLines(Lines):
     """Lines of entries for `shoal stream`: a state each, null or {"skip": 3} where none was read.
 
     A line out says which entry it was, and at the end of a step its noisy answer.
@@ -158,9 +134,6 @@ class CountLines:
         if not start.isdecimal():
             raise InputError(f"--start is {start!r}; give the number of the first entry")
         return RunningStream.begin(self._plan, int(start))
-
-    def goes_on(self, stored: Plan) -> bool:
-        return stored == self._plan
 
     def step(
         self, runner: RunningStream, reading: dict[str, Any], rng: Rng
@@ -186,24 +159,10 @@ class CountLines:
             told |= {"shown": shown.as_dict(), "read": shown.answer.entries}
         return runner, told
 
-    def doubt(self, runner: RunningStream, reading: dict[str, Any]) -> str:
-        return ""
-
 
 @app.command(epilog=EXAMPLES)
-def stream(
-    source: PlanSource,
-    field: Field = "context",
-    clock: Clock = None,
-    state: StatePath = None,
-    resume: Resume = False,
-    strict: Strict = False,
-    seed: DemoSeed = None,
-    start: Start = None,
-    ledger: LedgerPath = None,
-    subject: Subject = "",
-    period: Period = "",
-) -> None:
+@options.takes(StreamWish)
+def stream(wish: StreamWish) -> None:
     """Show, hide or blur each reading as it comes.
 
     Reads JSON Lines from standard input and writes one line for each to standard output at once.
@@ -217,38 +176,34 @@ def stream(
     from shoal.core.registry import plan_hook
     from shoal.noise.primitives import SeededRng
 
-    _check_options(state, ledger, subject, period, seed, resume=resume)
-    plan, _ = load_plan(source)
+    _check_options(wish)
+    plan, _ = load_plan(wish.source)
     if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
-    if seed is not None:
+    if wish.seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
-    family = plan_hook("stream", plan) or PlainLines
-    free = StreamWish(field=field, clock=clock, start=start, subject=subject, period=period)
-    lines: Lines = family(plan, free)
-    if ledger is not None and not lines.charged:
+    family = plan_hook("stream", plan) or Lines
+    lines: Lines = family(plan, wish)
+    if wish.named_ledger is not None and not lines.charged:
         raise InputError("--ledger charges streams of places, contexts and counts, not this one")
     texts = _lines_in()
-    with _charged(free, ledger) as wish:
-        lines = family(plan, wish)
-        runner, last = _begun(lines, state)
-        rng: Rng = SystemRng() if seed is None else SeededRng(seed)
-        if resume and last:
+    with _opened(wish.named_ledger) as ledger:
+        lines = family(plan, replace(wish, ledger=ledger))
+        runner, last = _begun(lines, wish.state)
+        rng: Rng = SystemRng() if wish.seed is None else SeededRng(wish.seed)
+        if wish.resume and last:
             _out(last)
-        for line in filtered(lines, runner, last, texts, rng, state, strict=strict):
+        for line in filtered(lines, runner, last, texts, rng, wish.state, strict=wish.strict):
             _out(line)
 
 
-@contextmanager
-def _charged(wish: StreamWish, ledger: str | None) -> Iterator[StreamWish]:
-    """The wish with its ledger, open while lines come."""
-    if ledger is None:
-        yield wish
-        return
+def _opened(where: str | None) -> AbstractContextManager[Any]:
+    """The ledger, if one is named, while lines come."""
+    if where is None:
+        return nullcontext()
     from shoal.ledger.store import ledger_or_nothing
 
-    with ledger_or_nothing(ledger) as opened:
-        yield replace(wish, ledger=opened)
+    return ledger_or_nothing(where)
 
 
 def _out(line: dict[str, Any]) -> None:
@@ -274,40 +229,29 @@ def _next_line() -> str | None:
     return line or None
 
 
-def _check_options(
-    state: Path | None,
-    ledger: str | None,
-    subject: str,
-    period: str,
-    seed: int | None,
-    *,
-    resume: bool,
-) -> None:
+def _check_options(wish: StreamWish) -> None:
     """Refuses, before anything is drawn, a state that cannot be kept and charges to no ledger."""
     from shoal.data.write import check_writable
 
     if sys.stdout is None:
         raise InputError("standard output is closed; what is shown must go somewhere")
-    if state is not None:
-        check_writable(state)
-    elif resume:
+    if wish.state is not None:
+        check_writable(wish.state)
+    elif wish.resume:
         raise InputError("--resume is given without --state; name the file that keeps the stream")
-    given = [name for name, value in (("subject", subject), ("period", period)) if value]
-    if ledger is None and given:
-        raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
-    if ledger is not None and (seed is not None or not subject):
+    names = {"subject": wish.subject, "period": wish.period}
+    given = [name for name, value in names.items() if value]
+    if wish.named_ledger is None:
+        if given:
+            raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
+        return
+    if wish.seed is not None or not wish.subject:
         raise InputError(
             "--ledger needs --subject, and takes no --seed: predictable steps are free"
         )
-    if ledger is not None:
-        _check_names(subject, period)
-
-
-def _check_names(subject: str, period: str) -> None:
-    """Refuses names that no charge can be made under, before the first line is read."""
     from shoal.ledger.entries import can_hold
 
-    for name, value in (("subject", subject), ("period", period)):
+    for name, value in names.items():
         if not can_hold(value):
             raise InputError(
                 f"--{name} is {value[:40]!r}, which no ledger can hold: it stands for each one, "

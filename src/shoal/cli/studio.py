@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.show import new_app
+from shoal.cli import options
 
-app = new_app()
+app = options.new_app()
 PORT = 8471  # tried first, so that a page that is open goes on after the studio was started again
 
 EXAMPLES = """\b
@@ -27,15 +27,14 @@ Examples:
 @app.command(epilog=EXAMPLES)
 def studio(
     data: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DATA]", help="A table, track, spec or ledger to open."),
+        Path | None, options.argument("[DATA]", "A table, track, spec or ledger to open.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help=f"0: any that is free.  [default: {PORT}, if free]"),
+        options.option(None, f"0: any that is free.  [default: {PORT}, if free]", min=0, max=65535),
     ] = None,
     no_open: Annotated[
-        bool, typer.Option("--no-open", help="Print the address and open no browser.")
+        bool, options.flag("--no-open", "Print the address and open no browser.")
     ] = False,
 ) -> None:
     """See what leaks and choose, in a browser.

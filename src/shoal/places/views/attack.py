@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, AttackWish, TrackWish, held_by
+from shoal.cli.attack import AttackView, AttackWish, held_by
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.core.errors import DataError
 from shoal.core.numbers import significant
@@ -372,7 +372,7 @@ def _track(
 ) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
     machine = machine_of(plan)
-    table, where = track_positions(data, columns, wish.track.every)
+    table, where = track_positions(data, columns, wish.every)
     check_states(table, machine.chain)
     name = wish.who if wish.who is not None else str(table["user"][0])
     own = table.filter(table["user"] == name)
@@ -384,7 +384,7 @@ def _track(
     notes = []
     if len(stretches) > 1:
         notes.append(f"the longest of {len(stretches)} stretches between pauses was attacked.")
-    most, why = _most_steps(machine.runtime.motion.length, wish.track)
+    most, why = _most_steps(machine.runtime.motion.length, wish)
     if len(longest.readings) > most:
         notes.append(f"the first {most} of {len(longest.readings)} steps were attacked; {why}.")
     outside = off_the_map(own, machine.chain)
@@ -393,12 +393,12 @@ def _track(
     return longest._replace(readings=longest.readings[:most]), notes
 
 
-def _most_steps(covered: int | None, track: TrackWish) -> tuple[int, str]:
+def _most_steps(covered: int | None, wish: AttackWish) -> tuple[int, str]:
     """How many steps are attacked at most, and why no more; `covered` are those of the model."""
-    wanted = track.steps or MOST_STEPS
+    wanted = wish.steps or MOST_STEPS
     if covered is None:
         return wanted, "--steps takes more"
-    left = covered if track.start is None else covered - 1  # a known place was the model's first
+    left = covered if wish.start is None else covered - 1  # a known place was the model's first
     return min(wanted, left), "--steps takes more" if wanted < left else "the model covers no more"
 
 
@@ -406,7 +406,7 @@ def _attacked(
     plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]
 ) -> Attacked:
     """The track run through the plan, and what its outputs make the adversary believe."""
-    start = wish.track.start
+    start = wish.start
     releases = _run(plan, track, wish)
     place_of = machine_of(plan).runtime.locator.state_of
     truth = tuple(None if reading is None else place_of(reading) for reading in track.readings)
@@ -434,7 +434,7 @@ def _attacked(
 
 def _run(plan: Plan, track: Track, wish: AttackWish) -> list[LocationRelease]:
     """What a stream of the plan shows of the track, with predictable noise."""
-    stream, rng, releases = begun(plan, wish.track.start), SeededRng(wish.seed), []
+    stream, rng, releases = begun(plan, wish.start), SeededRng(wish.seed), []
     for reading in track.readings:
         stream, release = stream.read(reading, rng=rng)
         releases.append(release)
@@ -449,7 +449,7 @@ def _events_told(
     watch = own if wish.secrets is None else asked(plan, wish.secrets)
     if watch is None:
         return ()
-    start, plain = wish.track.start, None
+    start, plain = wish.start, None
     beliefs = event_curve(plan, outputs, watch, start)
     if own is not None:
         bare = unwatched(plan)

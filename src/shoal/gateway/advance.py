@@ -30,22 +30,15 @@ from shoal.gateway.machines import (
     StreamKind,
 )
 
-CLOSED, EARLY, PAUSE, UNREADABLE, BUDGET, OUTSIDE = (
-    "closed",
-    "early",
-    "paused",
-    "unreadable",
-    "budget",
-    "outside",
-)
 REASONS = {
-    CLOSED: "the slot is closed, and a closed slot stays closed",
-    EARLY: "the slot has not begun by the server's clock",
-    PAUSE: "the stream is paused then",
-    UNREADABLE: "the reading is not one that the stream's plan can take",
-    BUDGET: "the ledger refuses the charge",
-    OUTSIDE: "no slot of the stream is at that time",
+    "closed": "the slot is closed, and a closed slot stays closed",
+    "early": "the slot has not begun by the server's clock",
+    "paused": "the stream is paused then",
+    "unreadable": "the reading is not one that the stream's plan can take",
+    "budget": "the ledger refuses the charge",
+    "outside": "no slot of the stream is at that time",
 }
+CLOSED, EARLY, PAUSE, UNREADABLE, BUDGET, OUTSIDE = REASONS
 
 Drawn = tuple[int, str, dict[str, Any], bytes]  # ordinal, status, value, the machine afterwards
 AccountOf = Callable[[str, int], Payer]  # of a period and an ordinal
@@ -245,14 +238,8 @@ def _swapped(stream: LiveStream) -> LiveStream:
     assert stream.swap is not None
     plan_id, plan, clock = stream.swap
     state = stream.kind.carried(stream.plan, stream.standing.state, plan)
-    return replace(
-        stream,
-        plan_id=plan_id,
-        plan=plan,
-        clock=clock,
-        swap=None,
-        standing=replace(stream.standing, seen=state),
-    )
+    standing = replace(stream.standing, seen=state)
+    return replace(stream, plan_id=plan_id, plan=plan, clock=clock, swap=None, standing=standing)
 
 
 def _output(stream: LiveStream, drawn: Drawn) -> Output:

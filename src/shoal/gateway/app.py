@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -64,7 +64,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.vault = Vault(read_keys(settings.state_keys, settings.state_key_file))
-        self.store = opened(settings)
+        self.store = patiently(lambda: Store(settings))
         self.rooms = House(self.store, self.vault)
         self.seen = Seen()
         self.hub = Hub(self.store, self.seen, settings.heartbeat, settings.connections)
@@ -131,26 +131,19 @@ class Gateway:
         return await self.store.reading(ALL, lambda c: look_up(c, tokens, now))
 
     async def _take(self, asked: list[Asked]) -> list[Reasons | ShoalError | Problem]:
-        """What became of readings: a transaction for those that came together, in each space."""
-        spaces: dict[str, list[int]] = {}
-        for place, each in enumerate(asked):
-            spaces.setdefault(each.address.space if self.store.postgres else ALL, []).append(place)
-        told: dict[int, Reasons | ShoalError | Problem] = {}
-        for space, places in spaces.items():
-            found = await self._take_in(space, [asked[place] for place in places])
-            told.update(zip(places, found, strict=True))
-        return [told[place] for place in range(len(asked))]
+        """What became of readings: a transaction for those that came together, in each space.
 
-    async def _take_in(
-        self, space: str, asked: list[Asked]
-    ) -> Sequence[Reasons | ShoalError | Problem]:
-        """The same in one space; whoever fails after a charge is left out, and all begins anew."""
+        Whoever fails after a charge is left out, and the others of the space begin anew.
+        """
+        spaces = [each.address.space if self.store.postgres else ALL for each in asked]
         told: dict[int, Reasons | ShoalError | Problem] = {}
         while len(told) < len(asked):
             left = [place for place in range(len(asked)) if place not in told]
-            wanted = [asked[place] for place in left]
+            space = spaces[left[0]]
+            left = [place for place in left if spaces[place] == space]
+            work = partial(take_all, self.rooms, asked=[asked[place] for place in left])
             try:
-                found = await self.store.writing(space, partial(take_all, self.rooms, asked=wanted))
+                found = await self.store.writing(space, work)
             except Spoiled as spoiled:
                 told.update(dict.fromkeys((left[at] for at in spoiled.places), spoiled.error))
             else:
@@ -177,13 +170,11 @@ async def kept_going(part: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(RESTART)
 
 
-def opened(settings: Settings) -> Store:
-    """The store; a database that is away, as one that starts beside this process, is waited for."""
-    return patiently(lambda: Store(settings))
-
-
 def patiently(work: Callable[[], T]) -> T:
-    """The result of `work`, tried again for a while when the database cannot be reached."""
+    """The result of `work`, tried again for a while when the database cannot be reached.
+
+    It may start beside this process.
+    """
     end = time.monotonic() + AWAY
     while True:
         try:
@@ -230,7 +221,8 @@ def create(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     _health(app, gateway)
     add_page(app)
-    _errors(app)
+    for kind in (Problem, ShoalError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)
     app.add_middleware(streams.Shortcut, house=gateway)
     app.add_middleware(Guard, settings=gateway.settings)
     return app
@@ -285,36 +277,27 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
         return Response(body, media_type=media)
 
 
-def _errors(app: FastAPI) -> None:
-    def document(problem: Problem) -> Response:
-        return Response(problem.text(), problem.status, problem.headers, MEDIA)
+async def _answer(request: Request, error: Exception) -> Response:
+    """What went wrong as a problem document."""
+    problem = _problem(error)
+    return Response(problem.text(), problem.status, problem.headers, MEDIA)
 
-    @app.exception_handler(Problem)
-    async def on_problem(request: Request, error: Problem) -> Response:
-        return document(error)
 
-    @app.exception_handler(ShoalError)
-    async def on_shoal(request: Request, error: ShoalError) -> Response:
-        return document(problem_from(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
-        return document(Problem(422, f"{where[:200]}: {first['msg'][:200]}"))
-
-    @app.exception_handler(HTTPException)
-    async def on_http(request: Request, error: HTTPException) -> Response:
-        detail = TITLES.get(error.status_code, "this cannot be done here").lower()
-        problem = Problem(error.status_code, detail, headers=dict(error.headers or {}))
-        return document(problem)
-
-    @app.exception_handler(Exception)
-    async def on_other(request: Request, error: Exception) -> Response:
-        log.error("failed", error=type(error).__name__)
-        return document(
-            Problem(500, "this failed here and was not your fault; nothing was released")
-        )
+def _problem(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case ShoalError():
+            return problem_from(error)
+        case RequestValidationError():
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))
+            return Problem(422, f"{where[:200]}: {first['msg'][:200]}")
+        case HTTPException():
+            detail = TITLES.get(error.status_code, "this cannot be done here").lower()
+            return Problem(error.status_code, detail, headers=dict(error.headers or {}))
+    log.error("failed", error=type(error).__name__)
+    return Problem(500, "this failed here and was not your fault; nothing was released")
 
 
 FILES = {

@@ -114,9 +114,9 @@ def new_job(connection: Connection, settings: Settings, space: str, spec: str) -
     """The name of a job that waits; old ones that are done are forgotten, their plans stay."""
     job, now = secrets.token_hex(8), now_seconds()
     ended, old = JOBS.c.state.in_((DONE, FAILED)), now - settings.idempotent_hours * 3600
-    connection.execute(delete(JOBS).where(JOBS.c.space == space, ended, JOBS.c.made < old))
-    check_count(connection, settings, "jobs", JOBS.c.space == space, ~ended)
-    check_count(connection, settings, "plans", PLANS.c.space == space)
+    connection.execute(delete(JOBS).filter_by(space=space).where(ended, JOBS.c.made < old))
+    check_count(connection, settings, "jobs", ~ended, space=space)
+    check_count(connection, settings, "plans", space=space)
     values = {"space": space, "job": job, "spec": spec, "state": WAITING, "told": "{}"}
     connection.execute(insert(JOBS), {**values, "made": now, "seen": now})
     return job
@@ -148,29 +148,22 @@ def finish(connection: Connection, space: str, job: str, found: dict[str, Any]) 
 
 def keep_plan(connection: Connection, space: str, found: dict[str, Any]) -> None:
     """Store a plan of a space; one that is there stays."""
-    known = select(PLANS.c.plan).where(PLANS.c.space == space, PLANS.c.plan == found["plan"])
-    if connection.execute(known).first() is None:
-        values = {
-            "space": space,
-            "plan": found["plan"],
-            "kind": found["told"]["kind"],
-            "document": found["document"],
-            "told": json.dumps(found["told"]),
-            "made": now_seconds(),
-        }
-        connection.execute(insert(PLANS), values)
+    named, told = {"space": space, "plan": found["plan"]}, found["told"]
+    if connection.execute(select(PLANS.c.plan).filter_by(**named)).first() is None:
+        values = {"kind": told["kind"], "document": found["document"], "told": json.dumps(told)}
+        connection.execute(insert(PLANS), {**named, **values, "made": now_seconds()})
 
 
 def job_told(connection: Connection, space: str, job: str) -> dict[str, Any]:
     """Where a job stands."""
-    row = connection.execute(select(JOBS).where(JOBS.c.space == space, JOBS.c.job == job)).first()
+    row = connection.execute(select(JOBS).filter_by(space=space, job=job)).first()
     if row is None:
         raise missing()
     return {"job": job, "state": row.state, **json.loads(row.told)}
 
 
 def _of(space: str, job: str) -> Any:
-    return update(JOBS).where(JOBS.c.space == space, JOBS.c.job == job)
+    return update(JOBS).filter_by(space=space, job=job)
 
 
 Progress = Callable[[dict[str, Any]], Awaitable[None]]

@@ -143,7 +143,7 @@ class Answers:
         """The answer under this name; refused when it was for another request."""
         if name is None:
             return None
-        row = connection.execute(select(ANSWERS).where(*_own(who, name))).first()
+        row = connection.execute(select(ANSWERS).filter_by(**_own(who, name))).first()
         if row is None or row.made < time.time() - self._kept:
             return None
         if row.request != _digest(request):
@@ -157,15 +157,12 @@ class Answers:
         """Remember an answer, and forget those that are too old."""
         if name is None:
             return
-        now = time.time()
-        connection.execute(
-            delete(ANSWERS).where(ANSWERS.c.space == who.space, ANSWERS.c.made < now - self._kept)
-        )
-        connection.execute(delete(ANSWERS).where(*_own(who, name)))
-        values = {"space": who.space, "key": who.key, "name": name, "status": 200, "made": now}
-        connection.execute(
-            insert(ANSWERS), {**values, "request": _digest(request), "body": json.dumps(body)}
-        )
+        now, own = time.time(), _own(who, name)
+        old = delete(ANSWERS).filter_by(space=who.space).where(ANSWERS.c.made < now - self._kept)
+        connection.execute(old)
+        connection.execute(delete(ANSWERS).filter_by(**own))
+        values = {"status": 200, "made": now, "request": _digest(request), "body": json.dumps(body)}
+        connection.execute(insert(ANSWERS), own | values)
 
     def once(self, connection: Connection, who: Caller, name: str | None, what: str) -> None:
         """Refuse a repeated request whose answer must not be kept."""
@@ -194,8 +191,8 @@ async def respond(problem: Problem, send: Any) -> None:
     await send({"type": "http.response.body", "body": problem.text()})
 
 
-def _own(who: Caller, name: str) -> tuple[Any, ...]:
-    return ANSWERS.c.space == who.space, ANSWERS.c.key == who.key, ANSWERS.c.name == name
+def _own(who: Caller, name: str) -> dict[str, Any]:
+    return {"space": who.space, "key": who.key, "name": name}
 
 
 def _digest(request: Any) -> str:

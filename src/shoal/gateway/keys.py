@@ -71,26 +71,21 @@ def make_key(
 ) -> MadeKey:
     """A new key, stored as a hash."""
     key, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-    connection.execute(
-        insert(KEYS),
-        {
-            "space": space,
-            "key": key,
-            "kind": kind,
-            "holder": holder,
-            "hash": _hash(secret),
-            "label": label,
-            "made": time.time(),
-            "expires": expires,
-        },
-    )
+    values: dict[str, Any] = {
+        "space": space,
+        "key": key,
+        "kind": kind,
+        "holder": holder,
+        "hash": _hash(secret),
+    }
+    values |= {"label": label, "made": time.time(), "expires": expires}
+    connection.execute(insert(KEYS), values)
     return MadeKey(key, f"{PREFIX}_{kind[0]}_{key}_{secret}")
 
 
 def first_key(connection: Connection, space: str) -> MadeKey:
     """The operator key of a new space; refused for one that is there."""
-    known = connection.execute(select(SPACES.c.space).where(SPACES.c.space == space)).first()
-    if known is not None:
+    if connection.execute(select(SPACES).filter_by(space=space)).first() is not None:
         raise not_understood(f"space {space!r} is there already; name another, or use its keys")
     connection.execute(insert(SPACES), {"space": space, "made": time.time()})
     return make_key(connection, space, OPERATOR, "", label="first")
@@ -111,39 +106,26 @@ def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -
         _check_person(connection, caller.space, holder)
     elif kind == APPLICATION and not holder:
         raise not_understood("holder is missing; name the application")
-    return make_key(
-        connection,
-        caller.space,
-        kind,
-        holder,
-        label=asked.get("label") or "",
-        expires=asked.get("expires"),
-    )
+    label, expires = asked.get("label") or "", asked.get("expires")
+    return make_key(connection, caller.space, kind, holder, label=label, expires=expires)
 
 
 def listed(connection: Connection, caller: Caller) -> list[dict[str, Any]]:
     """The keys a caller may take back, without their secrets."""
     columns = [column for column in KEYS.c if column.name not in ("space", "hash")]
-    rows = connection.execute(
-        select(*columns).where(KEYS.c.space == caller.space).order_by(KEYS.c.made)
-    )
+    rows = connection.execute(select(*columns).filter_by(space=caller.space).order_by(KEYS.c.made))
     return [dict(row._mapping) for row in rows if _may_revoke(caller, row.kind, row.holder)]
 
 
 def revoke(connection: Connection, caller: Caller, key: str) -> None:
     """Take a key back; one that is not there and one of somebody else's are alike."""
-    row = connection.execute(
-        select(KEYS.c.kind, KEYS.c.holder).where(KEYS.c.space == caller.space, KEYS.c.key == key)
-    ).first()
+    row = connection.execute(select(KEYS).filter_by(space=caller.space, key=key)).first()
     if row is None or not _may_revoke(caller, row.kind, row.holder):
         raise missing()
     if key == caller.key:
         raise Problem(409, "a key does not take itself back; use another one, made before")
-    connection.execute(
-        update(KEYS)
-        .where(KEYS.c.space == caller.space, KEYS.c.key == key)
-        .values(revoked=time.time())
-    )
+    gone = update(KEYS).filter_by(space=caller.space, key=key).values(revoked=time.time())
+    connection.execute(gone)
 
 
 class KeyRow(NamedTuple):
@@ -197,11 +179,8 @@ _LOOK_UP = select(*(KEYS.c[name] for name in KeyRow._fields)).where(
 )
 # said to the driver, where that is all a request waits for
 ONE_KEY = text(f"SELECT {', '.join(KeyRow._fields)} FROM {KEYS.name} WHERE key = :key")
-_USED = (
-    update(KEYS)
-    .where(KEYS.c.space == bindparam("of_space"), KEYS.c.key == bindparam("of_key"))
-    .values(used=bindparam("at"))
-)
+_OWN: dict[str, Any] = {"space": bindparam("of_space"), "key": bindparam("of_key")}
+_USED = update(KEYS).filter_by(**_OWN).values(used=bindparam("at"))
 
 
 class Remembered:
@@ -266,7 +245,7 @@ def _may_revoke(caller: Caller, kind: str, holder: str) -> bool:
 
 
 def _check_person(connection: Connection, space: str, person: str) -> None:
-    found = select(PEOPLE.c.person).where(PEOPLE.c.space == space, PEOPLE.c.person == person)
+    found = select(PEOPLE).filter_by(space=space, person=person)
     if connection.execute(found).first() is None:
         raise not_understood("holder names nobody of this space; PUT /v1/people/… first")
 

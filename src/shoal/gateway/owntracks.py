@@ -93,21 +93,13 @@ def reading_of(message: dict[str, Any]) -> ReadingBody:
 
 def friends(connection: Any, house: Any, viewer: Caller) -> list[dict[str, Any]]:
     """A card and a location for everybody who lets this application see places."""
-    granted = connection.execute(
-        select(GRANTS).where(GRANTS.c.space == viewer.space, GRANTS.c.application == viewer.holder)
-    ).all()
+    granted = select(GRANTS).filter_by(space=viewer.space, application=viewer.holder)
     found: list[dict[str, Any]] = []
-    for grant in granted:
-        rows = connection.execute(
-            select(STREAMS).where(
-                STREAMS.c.space == viewer.space,
-                STREAMS.c.person == grant.person,
-                STREAMS.c.kind == "places",
-                STREAMS.c.forgotten.is_(None),
-            )
-        ).all()
+    for grant in connection.execute(granted).all():
+        places = {"kind": "places", "forgotten": None}
+        rows = select(STREAMS).filter_by(space=viewer.space, person=grant.person, **places)
         allowed = None if grant.streams is None else json.loads(grant.streams)
-        for row in rows:
+        for row in connection.execute(rows).all():
             if allowed is None or row.stream in allowed:
                 found += _cards(connection, house, grant, row)
     return found

@@ -15,17 +15,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from greenlet import getcurrent, greenlet
-from sqlalchemy import (
-    Connection,
-    Row,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
 
 from shoal.core.charge import Charge, Ledger
 from shoal.core.errors import ShoalError
@@ -288,14 +278,8 @@ def due(
     connection: Connection, now: float, most: int, passed: Sequence[str], *, skip_locked: bool
 ) -> list[Row[Any]]:
     """Streams with a slot to close, the longest overdue first, locked."""
-    wanted = (
-        select(STREAMS)
-        .where(STREAMS.c.closes <= now, STREAMS.c.forgotten.is_(None))
-        .order_by(STREAMS.c.closes)
-        .limit(most)
-    )
-    if passed:
-        wanted = wanted.where(STREAMS.c.uid.not_in(passed))
+    wanted = select(STREAMS).where(STREAMS.c.closes <= now, *_others(passed))
+    wanted = wanted.order_by(STREAMS.c.closes).limit(most)
     if skip_locked:
         wanted = wanted.with_for_update(skip_locked=True)
     return list(connection.execute(wanted))
@@ -303,11 +287,15 @@ def due(
 
 def next_close(connection: Connection, passed: Sequence[str] = ()) -> float | None:
     """When the next slot of any stream closes, but those passed by."""
-    wanted = select(func.min(STREAMS.c.closes)).where(STREAMS.c.forgotten.is_(None))
-    if passed:
-        wanted = wanted.where(STREAMS.c.uid.not_in(passed))
+    wanted = select(func.min(STREAMS.c.closes)).where(*_others(passed))
     found = connection.execute(wanted).scalar()
     return None if found is None else float(found)
+
+
+def _others(passed: Sequence[str]) -> list[Any]:
+    """Streams that were not forgotten, but those passed by."""
+    rules = [STREAMS.c.forgotten.is_(None)]
+    return [*rules, STREAMS.c.uid.not_in(passed)] if passed else rules
 
 
 class _Unpaid:
@@ -405,17 +393,12 @@ def _bury(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
     """Remember that readings were refused, and why; the oldest give way."""
     if not moved:
         return
-    last = {
-        uid: int(place)
-        for uid, place in connection.execute(
-            select(DEAD.c.uid, func.max(DEAD.c.place))
-            .where(
-                DEAD.c.space.in_([each.row.space for each in moved]),
-                DEAD.c.uid.in_([each.row.uid for each in moved]),
-            )
-            .group_by(DEAD.c.uid)
-        )
-    }
+    own = (
+        DEAD.c.space.in_([each.row.space for each in moved]),
+        DEAD.c.uid.in_([each.row.uid for each in moved]),
+    )
+    newest = select(DEAD.c.uid, func.max(DEAD.c.place)).where(*own).group_by(DEAD.c.uid)
+    last = {uid: int(place) for uid, place in connection.execute(newest)}
     for row, dead in ((each.row, each.dead) for each in moved):
         place = last.get(row.uid, 0)
         buried = [
@@ -425,11 +408,8 @@ def _bury(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
         connection.execute(insert(DEAD), buried)
         oldest = place + len(buried) - house.store.settings.dead
         if oldest > 0:
-            connection.execute(
-                delete(DEAD).where(
-                    DEAD.c.space == row.space, DEAD.c.uid == row.uid, DEAD.c.place <= oldest
-                )
-            )
+            gone = delete(DEAD).filter_by(space=row.space, uid=row.uid)
+            connection.execute(gone.where(DEAD.c.place <= oldest))
 
 
 def _forget_old(house: House, connection: Connection, moved: Sequence[Moved]) -> None:

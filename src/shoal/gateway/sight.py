@@ -51,13 +51,7 @@ def sight_of(connection: Connection, caller: Caller, address: Address) -> Sight:
         if not caller.owns(address.person):
             raise missing()
         return Sight(address.space, row_of(connection, address).uid, "")
-    grant = connection.execute(
-        select(GRANTS).where(
-            GRANTS.c.space == address.space,
-            GRANTS.c.person == address.person,
-            GRANTS.c.application == caller.holder,
-        )
-    ).first()
+    grant = connection.execute(select(GRANTS).filter_by(**_of(address, caller.holder))).first()
     if grant is None:
         raise missing()
     if grant.streams is not None and address.stream not in json.loads(grant.streams):
@@ -99,52 +93,36 @@ def grant(
     connection: Connection, address: Address, application: str, asked: dict[str, Any]
 ) -> None:
     """What an application may see from now on, in place of what it might before."""
-    known = select(KEYS.c.key).where(
-        KEYS.c.space == address.space, KEYS.c.kind == APPLICATION, KEYS.c.holder == application
-    )
+    known = select(KEYS).filter_by(space=address.space, kind=APPLICATION, holder=application)
     if connection.execute(known).first() is None:
         raise missing()
-    now = time.time()
-    streams = asked.get("streams")
+    now, streams, since = time.time(), asked.get("streams"), asked.get("since")
     withdraw(connection, address, application)
-    connection.execute(
-        insert(GRANTS),
-        {
-            "space": address.space,
-            "person": address.person,
-            "application": application,
-            "streams": None if streams is None else json.dumps(sorted(streams)),
-            "every": asked.get("every") or 1,
-            "since": asked.get("since") if asked.get("since") is not None else now,
-            "until": asked.get("until"),
-            "made": now,
-        },
-    )
+    values = {
+        "streams": None if streams is None else json.dumps(sorted(streams)),
+        "every": asked.get("every") or 1,
+        "since": now if since is None else since,
+        "until": asked.get("until"),
+        "made": now,
+    }
+    connection.execute(insert(GRANTS), _of(address, application) | values)
 
 
 def withdraw(connection: Connection, address: Address, application: str) -> bool:
     """Whether there was a grant that is no more."""
-    gone = connection.execute(
-        delete(GRANTS).where(
-            GRANTS.c.space == address.space,
-            GRANTS.c.person == address.person,
-            GRANTS.c.application == application,
-        )
-    )
+    gone = connection.execute(delete(GRANTS).filter_by(**_of(address, application)))
     return bool(gone.rowcount)
+
+
+def _of(address: Address, application: str) -> dict[str, Any]:
+    return {"space": address.space, "person": address.person, "application": application}
 
 
 def grants(connection: Connection, space: str, person: str) -> list[dict[str, Any]]:
     """All that a person granted."""
-    rows = connection.execute(
-        select(GRANTS).where(GRANTS.c.space == space, GRANTS.c.person == person)
-    )
-    names = ("application", "every", "since", "until")
+    rows = connection.execute(select(GRANTS).filter_by(space=space, person=person))
     return [
-        {
-            "streams": None if row.streams is None else json.loads(row.streams),
-            **{name: row._mapping[name] for name in names},
-        }
+        {**row._mapping, "streams": None if row.streams is None else json.loads(row.streams)}
         for row in rows
     ]
 
@@ -179,51 +157,38 @@ def write_seen(
     """Add what applications saw to what is known."""
     now = time.time()
     for (space, uid, application), (first, last, times) in noted:
-        own = (SEEN.c.space == space, SEEN.c.uid == uid, SEEN.c.application == application)
-        before = connection.execute(select(SEEN).where(*own)).first()
+        own = {"space": space, "uid": uid, "application": application}
+        before = connection.execute(select(SEEN).filter_by(**own)).first()
         if before is None:
-            values = {"space": space, "uid": uid, "application": application}
-            connection.execute(
-                insert(SEEN), {**values, "first": first, "last": last, "times": times, "at": now}
-            )
+            values = {"first": first, "last": last, "times": times, "at": now}
+            connection.execute(insert(SEEN), own | values)
         else:
-            connection.execute(
-                update(SEEN)
-                .where(*own)
-                .values(
-                    first=min(first, before.first),
-                    last=max(last, before.last),
-                    times=before.times + times,
-                    at=now,
-                )
-            )
+            values = {"first": min(first, before.first), "last": max(last, before.last)}
+            values |= {"times": before.times + times, "at": now}
+            connection.execute(update(SEEN).filter_by(**own).values(values))
 
 
 def overview(
     connection: Connection, space: str, people: Sequence[str], *, by: str
 ) -> dict[str, list[dict[str, Any]]]:
     """The streams of people: where each stands and what was refused; for a person, who saw it."""
-    rows = connection.execute(
-        select(STREAMS).where(STREAMS.c.space == space, STREAMS.c.person.in_(people))
-    ).all()
+    wanted = select(STREAMS).filter_by(space=space).where(STREAMS.c.person.in_(people))
+    rows = connection.execute(wanted).all()
     uids = [row.uid for row in rows]
     seen: dict[str, list[Any]] = {}
     if by == PERSON:
-        for row in connection.execute(
-            select(SEEN).where(SEEN.c.space == space, SEEN.c.uid.in_(uids))
-        ):
-            seen.setdefault(row.uid, []).append(row)
+        saw = select(SEEN).filter_by(space=space).where(SEEN.c.uid.in_(uids))
+        for row in connection.execute(saw):
+            seen.setdefault(row.uid, []).append({**row._mapping, "outputs": row.times})
+    dead = select(DEAD.c.uid, DEAD.c.reason, func.count()).filter_by(space=space)
+    dead = dead.where(DEAD.c.uid.in_(uids)).group_by(DEAD.c.uid, DEAD.c.reason)
     reasons: dict[str, dict[str, int]] = {}
-    for uid, reason, count in connection.execute(
-        select(DEAD.c.uid, DEAD.c.reason, func.count())
-        .where(DEAD.c.space == space, DEAD.c.uid.in_(uids))
-        .group_by(DEAD.c.uid, DEAD.c.reason)
-    ):
+    for uid, reason, count in connection.execute(dead):
         reasons.setdefault(uid, {})[reason] = int(count)
     found: dict[str, list[dict[str, Any]]] = {person: [] for person in people}
     for row in rows:
         told = _told(row, reasons.get(row.uid, {}))
-        told["seen"] = _seen(seen.get(row.uid, [])) if by == PERSON else None
+        told["seen"] = seen.get(row.uid, []) if by == PERSON else None
         found[row.person].append(told)
     return found
 
@@ -232,27 +197,19 @@ def refusals(
     connection: Connection, space: str, uid: str, after: int, most: int
 ) -> list[dict[str, Any]]:
     """Readings of a stream that were refused, after a place in their order."""
-    rows = connection.execute(
-        select(DEAD.c.place, DEAD.c.ordinal, DEAD.c.reason)
-        .where(DEAD.c.space == space, DEAD.c.uid == uid, DEAD.c.place > after)
-        .order_by(DEAD.c.place)
-        .limit(most)
-    )
+    wanted = select(DEAD).filter_by(space=space, uid=uid).where(DEAD.c.place > after)
     return [
-        {"place": place, "id": ordinal, "reason": reason, "detail": REASONS[reason]}
-        for place, ordinal, reason in rows
+        {"place": row.place, "id": row.ordinal, "reason": row.reason, "detail": REASONS[row.reason]}
+        for row in connection.execute(wanted.order_by(DEAD.c.place).limit(most))
     ]
 
 
 def totals(connection: Connection, space: str, now: float) -> dict[str, Any]:
     """Numbers of a whole space: people, streams, those overdue, refused readings by reason."""
-    open_streams = (STREAMS.c.space == space, STREAMS.c.forgotten.is_(None))
-    people = select(func.count()).select_from(PEOPLE).where(PEOPLE.c.space == space)
-    streams = select(func.count()).select_from(STREAMS).where(*open_streams)
+    people = select(func.count()).select_from(PEOPLE).filter_by(space=space)
+    streams = select(func.count()).select_from(STREAMS).filter_by(space=space, forgotten=None)
     late = streams.where(STREAMS.c.closes < now - LATE)
-    refused = (
-        select(DEAD.c.reason, func.count()).where(DEAD.c.space == space).group_by(DEAD.c.reason)
-    )
+    refused = select(DEAD.c.reason, func.count()).filter_by(space=space).group_by(DEAD.c.reason)
     return {
         "people": connection.execute(people).scalar_one(),
         "streams": connection.execute(streams).scalar_one(),
@@ -262,26 +219,16 @@ def totals(connection: Connection, space: str, now: float) -> dict[str, Any]:
 
 
 def _told(row: Any, refused: dict[str, int]) -> dict[str, Any]:
-    clock = json.loads(row.clock)
     return {
-        "stream": row.stream,
-        "kind": row.kind,
-        "plan": row.plan,
+        **{name: row._mapping[name] for name in ("stream", "kind", "plan", "silence", "closes")},
         "next_plan": None if row.swap is None else json.loads(row.swap)[0],
-        "timezone": clock["zone"],
-        "silence": row.silence,
+        "timezone": json.loads(row.clock)["zone"],
         "independent": row.apart,
         "paused": [] if row.forgotten is not None else json.loads(row.pauses),
         "next": row.closed,
-        "closes": row.closes,
         "forgotten": row.forgotten is not None,
         "refused": refused,
     }
-
-
-def _seen(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    names = ("application", "first", "last", "at")
-    return [{"outputs": row.times, **{name: row._mapping[name] for name in names}} for row in rows]
 
 
 def _seen_by(sight: Sight) -> list[Any]:

@@ -259,10 +259,12 @@ def _attempt(connection: Connection, work: Work[Any]) -> tuple[Any, Exception | 
         return None, error
 
 
-def check_count(connection: Connection, settings: Settings, name: str, *rules: Any) -> None:
-    """Refuse one more row of a table where a setting of its name allows no more by these rules."""
+def check_count(
+    connection: Connection, settings: Settings, name: str, *rules: Any, **alike: Any
+) -> None:
+    """Refuse one more row of a table where a setting of its name allows no more of those alike."""
     most, table = getattr(settings, name), METADATA.tables[f"gateway_{name}"]
-    count = select(func.count()).select_from(table).where(*rules)
+    count = select(func.count()).select_from(table).filter_by(**alike).where(*rules)
     if connection.execute(count).scalar_one() >= most:
         raise over_limit(name, most, status=409)
 

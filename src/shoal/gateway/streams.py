@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, insert, select, update
 
 from shoal.core.plan import Plan
 from shoal.events.window import SlotClock
@@ -67,7 +67,7 @@ def open_stream(
     house: House, connection: Connection, address: Address, asked: dict[str, Any], now: float
 ) -> bool:
     """A new stream, begun with the next slot; True. An old one with another plan: see `change`."""
-    row = _row(connection, address, lock=True, forgotten=True, optional=True)
+    row = connection.execute(_LOCKED, address._asdict()).first()
     if row is not None and row.forgotten is None:
         change(house, connection, address, row, asked, now)
         return False
@@ -82,18 +82,46 @@ def open_stream(
                 until=_text(row.closes),
             )
         after = row.closed
-        connection.execute(delete(STREAMS).where(*_is(address)))
+        connection.execute(delete(STREAMS).filter_by(**address._asdict()))
     plan = stored_plan(house, connection, address.space, asked["plan"])
     _check_alone(house, connection, address, apart=bool(asked.get("independent")))
     _check_silence(plan, asked.get("silence") or PUBLISH)
     clock = clock_of(plan, asked.get("clock") or {}, asked.get("timezone") or "UTC", now, after)
-    stream = begun(_new(asked["plan"], plan, clock, asked, now, address.stream))
+    stream = begun(
+        LiveStream(
+            uid=secrets.token_hex(12),
+            name=address.stream,
+            plan_id=asked["plan"],
+            plan=plan,
+            kind=stream_kind(plan),
+            clock=clock,
+            silence=asked.get("silence") or PUBLISH,
+            closed=clock.after(now),
+            standing=Standing(0, b""),
+        )
+    )
     if stream.silence == HIDE and not stream.kind.hides(plan, stream.standing.state):
         raise not_understood(
             "silence is 'hide', and this plan's outputs can rule places out, which a made-up one "
             "must not; publish silence, or join the parts of the policy"
         )
-    _insert(house, connection, address, stream, apart=bool(asked.get("independent")), now=now)
+    key, content = sealed(house, address.space, stream)
+    values = {
+        **address._asdict(),
+        "uid": stream.uid,
+        "kind": stream.kind.name,
+        "plan": stream.plan_id,
+        "clock": stream.clock.as_text(),
+        "silence": stream.silence,
+        "apart": bool(asked.get("independent")),
+        "closed": stream.closed,
+        "closes": stream.clock.closes(stream.closed),
+        "key": key,
+        "sealed": content,
+        "pauses": "[]",
+        "made": now,
+    }
+    connection.execute(insert(STREAMS), values)
     return True
 
 
@@ -110,7 +138,7 @@ def change(
     if asked.get("silence", stream.silence) != stream.silence:
         raise Problem(409, "silence is part of the promise; begin a stream of another name")
     if asked["plan"] == stream.plan_id and not asked.get("clock"):
-        connection.execute(update(STREAMS).where(*_is(address)).values(swap=None))
+        connection.execute(changed(address, swap=None))
         return
     plan = stored_plan(house, connection, address.space, asked["plan"])
     if kind_of(plan) is not stream.kind:
@@ -124,14 +152,14 @@ def change(
     zone = asked.get("timezone") or stream.clock.zone
     clock = clock_of(plan, asked.get("clock") or {}, zone, begins - 1e-6, first, like=stream.clock)
     swap = json.dumps([asked["plan"], clock.stored()])
-    connection.execute(update(STREAMS).where(*_is(address)).values(swap=swap))
+    connection.execute(changed(address, swap=swap))
 
 
 def pause(
     house: House, connection: Connection, address: Address, now: float, *, resume: bool
 ) -> int:
     """The ordinal from which a pause, or the stream again, takes effect: the next slot to open."""
-    row = _row(connection, address, lock=True)
+    row = row_of(connection, address, lock=True)
     clock, pauses = _clock(row), json.loads(row.pauses)
     standing = loaded(house, connection, row).standing
     first = max(clock.after(now), row.closed, standing.decided)
@@ -141,26 +169,21 @@ def pause(
     elif not resume and running:
         pauses.append([first, None])
     kept = [each for each in pauses if each[1] is None or each[1] > row.closed]
-    connection.execute(update(STREAMS).where(*_is(address)).values(pauses=json.dumps(kept)))
+    connection.execute(changed(address, pauses=json.dumps(kept)))
     return int(pauses[-1][1] if resume and pauses else first)
 
 
 def forget(house: House, connection: Connection, address: Address, now: float) -> float:
     """When the tombstone of a stream ends whose outputs and state are gone now (UTC seconds)."""
-    row = _row(connection, address, lock=True)
+    row = row_of(connection, address, lock=True)
     clock = _clock(row)
     ends = clock.slot(clock.day_ends(row.closed) - 1).ends if clock.slots else now + DAY
     for table in (OUTPUTS, SEEN, DEAD):
-        connection.execute(
-            delete(table).where(table.c.space == address.space, table.c.uid == row.uid)
-        )
-    last = clock.after(max(ends, now))
-    connection.execute(
-        update(STREAMS)
-        .where(*_is(address))
-        .values(sealed=b"", key="", forgotten=now, closes=max(ends, now), closed=last, swap=None)
-    )
-    return float(max(ends, now))
+        connection.execute(delete(table).filter_by(space=address.space, uid=row.uid))
+    ends = max(ends, now)
+    gone = {"sealed": b"", "key": "", "forgotten": now, "swap": None}
+    connection.execute(changed(address, **gone, closes=ends, closed=clock.after(ends)))
+    return float(ends)
 
 
 def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
@@ -258,51 +281,6 @@ def _date(asked: str, today: date) -> date:
     return found
 
 
-def _new(
-    plan_id: str, plan: Plan, clock: Clock, asked: dict[str, Any], now: float, name: str
-) -> LiveStream:
-    kind = stream_kind(plan)
-    return LiveStream(
-        uid=secrets.token_hex(12),
-        name=name,
-        plan_id=plan_id,
-        plan=plan,
-        kind=kind,
-        clock=clock,
-        silence=asked.get("silence") or PUBLISH,
-        closed=clock.after(now),
-        standing=Standing(0, b""),
-    )
-
-
-def _insert(
-    house: House,
-    connection: Connection,
-    address: Address,
-    stream: LiveStream,
-    *,
-    apart: bool,
-    now: float,
-) -> None:
-    key, content = sealed(house, address.space, stream)
-    values = {
-        **address._asdict(),
-        "uid": stream.uid,
-        "kind": stream.kind.name,
-        "plan": stream.plan_id,
-        "clock": stream.clock.as_text(),
-        "silence": stream.silence,
-        "apart": apart,
-        "closed": stream.closed,
-        "closes": stream.clock.closes(stream.closed),
-        "key": key,
-        "sealed": content,
-        "pauses": "[]",
-        "made": now,
-    }
-    connection.execute(insert(STREAMS), values)
-
-
 def sealed(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
     """The name of the key and the state of a stream, of one length whatever it is."""
     room = 3 * stream.kind.room(stream.plan) + 2048  # in base64, with one slot that waits
@@ -319,9 +297,8 @@ def stored_plan(house: House, connection: Connection, space: str, name: str) -> 
     known = house.store.plans.get((space, name))
     if known is not None:
         return known
-    found = connection.execute(
-        select(PLANS.c.document).where(PLANS.c.space == space, PLANS.c.plan == name)
-    ).scalar()
+    wanted = select(PLANS.c.document).filter_by(space=space, plan=name)
+    found = connection.execute(wanted).scalar()
     if found is None:
         raise not_understood("plan names none of this space; POST /v1/plans first")
     plan = plan_of(found)
@@ -344,16 +321,10 @@ def _check_silence(plan: Plan, silence: str) -> None:
 
 def _check_alone(house: House, connection: Connection, address: Address, *, apart: bool) -> None:
     """A second stream about one person is refused unless they say that it is independent."""
-    others = connection.execute(
-        select(STREAMS.c.stream, STREAMS.c.apart).where(
-            STREAMS.c.space == address.space,
-            STREAMS.c.person == address.person,
-            STREAMS.c.stream != address.stream,
-        )
-    ).all()
-    own = (STREAMS.c.space == address.space, STREAMS.c.person == address.person)
-    check_count(connection, house.store.settings, "streams", *own)
-    if others and not apart:
+    own = {"space": address.space, "person": address.person}
+    others = select(STREAMS.c.uid).filter_by(**own).where(STREAMS.c.stream != address.stream)
+    check_count(connection, house.store.settings, "streams", **own)
+    if connection.execute(others).first() is not None and not apart:
         raise Problem(
             409,
             "this person has another stream, and two streams of the same life tell more than "
@@ -362,40 +333,22 @@ def _check_alone(house: House, connection: Connection, address: Address, *, apar
         )
 
 
-def row_of(connection: Connection, address: Address) -> Any:
+def row_of(connection: Connection, address: Address, *, lock: bool = False) -> Any:
     """The stream's row; what is not there, or forgotten, is missing."""
-    return _row(connection, address)
-
-
-def _row(
-    connection: Connection,
-    address: Address,
-    *,
-    lock: bool = False,
-    forgotten: bool = False,
-    optional: bool = False,
-) -> Any:
     row = connection.execute(_LOCKED if lock else _UNLOCKED, address._asdict()).first()
-    if row is None and optional:
-        return None
-    if row is None or (row.forgotten is not None and not forgotten):
+    if row is None or row.forgotten is not None:
         raise missing()
     return row
 
 
 # made once: building a statement takes longer than running it
-_UNLOCKED: Select[Any] = select(STREAMS).where(
-    *(STREAMS.c[name] == bindparam(name) for name in Address._fields)
-)
+_UNLOCKED: Select[Any] = select(STREAMS).filter_by(**{n: bindparam(n) for n in Address._fields})
 _LOCKED = _UNLOCKED.with_for_update()
 
 
-def _is(address: Address) -> tuple[Any, ...]:
-    return (
-        STREAMS.c.space == address.space,
-        STREAMS.c.person == address.person,
-        STREAMS.c.stream == address.stream,
-    )
+def changed(address: Address, **values: Any) -> Update:
+    """The statement that changes something about a stream."""
+    return update(STREAMS).filter_by(**address._asdict()).values(values)
 
 
 def _clock(row: Row[Any]) -> Clock:

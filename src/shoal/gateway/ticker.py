@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import Connection, select, text
 
 from shoal.core.errors import LedgerError, ShoalError
 from shoal.gateway import telemetry
@@ -28,7 +28,7 @@ from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import Closed, Spoiled, close_due, next_close
 from shoal.gateway.sight import Seen, write_seen
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Address, House, loaded, now_seconds
+from shoal.gateway.streams import Address, House, changed, loaded, now_seconds
 from shoal.gateway.tables import STREAMS
 from shoal.gateway.telemetry import log
 from shoal.ledger.schema import HOUSE
@@ -142,11 +142,9 @@ class Lease:
     def _held(self) -> bool:
         try:
             if self._connection is None:
-                connection = self._store.engine.connect().execution_options(
-                    isolation_level="AUTOCOMMIT"
-                )
-                got = connection.execute(text(LEASE)).scalar()
-                if not got:
+                connection = self._store.engine.connect()
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+                if not connection.execute(text(LEASE)).scalar():
                     connection.close()
                     return False
                 connection.exec_driver_sql("SET idle_session_timeout = 0")
@@ -217,7 +215,7 @@ def hold_still(house: House, connection: Connection, now: float) -> int:
 
     Those without days promise every slot by itself: what was lost of them is a slot without news.
     """
-    rows = connection.execute(select(STREAMS).where(STREAMS.c.forgotten.is_(None))).all()
+    rows = connection.execute(select(STREAMS).filter_by(forgotten=None)).all()
     found = [(row, loaded(house, connection, row)) for row in rows]
     found = [(row, stream) for row, stream in found if stream.clock.slots]
     for row, stream in found:
@@ -226,6 +224,5 @@ def hold_still(house: House, connection: Connection, now: float) -> int:
         until = stream.clock.day_ends(last) if not stream.clock.first_of_day(last) else last
         pauses = [*json.loads(row.pauses), [first, until]]
         address = Address(row.space, row.person, row.stream)
-        own = [STREAMS.c[name] == value for name, value in address._asdict().items()]
-        connection.execute(update(STREAMS).where(*own).values(pauses=json.dumps(pauses)))
+        connection.execute(changed(address, pauses=json.dumps(pauses)))
     return len(found)

@@ -89,19 +89,14 @@ class ReadingBody(RequestBody):
     """
 
     at: When | None = None
-    context: Annotated[str, Field(max_length=200), AfterValidator(_plain)] | None = None
-    state: Annotated[str, Field(max_length=200), AfterValidator(_plain)] | None = None
+    context: Text | None = None
+    state: Text | None = None
     lat: float | None = Field(None, ge=-90, le=90, allow_inf_nan=False, strict=True)
     lon: float | None = Field(None, ge=-180, le=180, allow_inf_nan=False, strict=True)
 
     def content(self) -> dict[str, Any]:
         """What the machine may look at."""
-        return {
-            "context": self.context,
-            "state": self.state,
-            "lat": self.lat,
-            "lon": self.lon,
-        }
+        return self.model_dump(exclude={"at"})
 
 
 class LimitBody(RequestBody):

@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -57,14 +58,9 @@ ALERT = 0.8  # of a limit: from there on the budget says so
 async def people(house: House, who: Who, after: str = "", limit: int = 100) -> dict[str, Any]:
     """The people of the space, by name, a page at a time. For operators."""
     who.must_be(OPERATOR)
-    wanted = (
-        select(PEOPLE.c.person)
-        .where(PEOPLE.c.space == who.space, PEOPLE.c.person > after[:64].replace("\0", ""))
-        .order_by(PEOPLE.c.person)
-        .limit(min(max(1, limit), 1000))
-    )
-    found = await house.store.reading(who.space, lambda c: [row[0] for row in c.execute(wanted)])
-    return {"people": found}
+    after, limit = after[:64].replace("\0", ""), min(max(1, limit), 1000)
+    work = partial(_names, space=who.space, after=after, limit=limit)
+    return {"people": await house.store.reading(who.space, work)}
 
 
 @router.put(
@@ -80,13 +76,11 @@ async def put_person(
     who.must_be(OPERATOR)
 
     def work(connection: Any) -> bool:
-        own = PEOPLE.c.space == who.space
-        known = select(PEOPLE.c.person).where(own, PEOPLE.c.person == person)
-        if connection.execute(known).first() is not None:
+        named = {"space": who.space, "person": person}
+        if connection.execute(select(PEOPLE).filter_by(**named)).first() is not None:
             return False
-        check_count(connection, house.settings, "people", own)
-        values = {"space": who.space, "person": person, "made": time.time()}
-        connection.execute(insert(PEOPLE), values)
+        check_count(connection, house.settings, "people", space=who.space)
+        connection.execute(insert(PEOPLE), {**named, "made": time.time()})
         return True
 
     response.status_code = 201 if await house.store.writing(who.space, work) else 200
@@ -103,11 +97,9 @@ async def get_person(house: House, who: Who, person: PersonPath) -> dict[str, An
 
     def work(connection: Any) -> Any:
         _check_there(connection, who.space, person)
-        told = overview(connection, who.space, [person], by=who.kind)
-        return told[person]
+        return overview(connection, who.space, [person], by=who.kind)[person]
 
-    streams = await house.store.reading(who.space, work)
-    return {"person": person, "streams": streams}
+    return {"person": person, "streams": await house.store.reading(who.space, work)}
 
 
 @router.delete("/people/{person}", status_code=204)
@@ -117,26 +109,14 @@ async def delete_person(house: House, who: Who, person: PersonPath) -> None:
 
     def work(connection: Any) -> None:
         _check_there(connection, who.space, person)
-        names = connection.execute(
-            select(STREAMS.c.stream).where(
-                STREAMS.c.space == who.space,
-                STREAMS.c.person == person,
-                STREAMS.c.forgotten.is_(None),
-            )
-        ).scalars()
-        for name in names.all():
+        named = {"space": who.space, "person": person}
+        names = select(STREAMS.c.stream).filter_by(**named, forgotten=None)
+        for name in connection.execute(names).scalars().all():
             forget(house.rooms, connection, Address(who.space, person, name), now_seconds())
         for table in (GRANTS, PEOPLE):
-            connection.execute(
-                delete(table).where(table.c.space == who.space, table.c.person == person)
-            )
-        connection.execute(
-            delete(KEYS).where(
-                KEYS.c.space == who.space,
-                KEYS.c.holder == person,
-                KEYS.c.kind.in_(("person", "device")),
-            )
-        )
+            connection.execute(delete(table).filter_by(**named))
+        keys = delete(KEYS).filter_by(space=who.space, holder=person)
+        connection.execute(keys.where(KEYS.c.kind.in_((PERSON, DEVICE))))
 
     await house.store.writing(who.space, work)
     house.remembered.forget()
@@ -163,8 +143,7 @@ async def put_stream(
             raise missing()
         return open_stream(house.rooms, connection, where, body.model_dump(), now_seconds())
 
-    new = await house.store.writing(who.space, work)
-    response.status_code = 201 if new else 200
+    response.status_code = 201 if await house.store.writing(who.space, work) else 200
     return {"stream": where.stream, "plan": body.plan}
 
 
@@ -255,8 +234,8 @@ async def post_key(
     def work(connection: Any) -> Any:
         house.answers.once(connection, who, idempotency_key, "a key")
         holder = who.holder if body.kind == DEVICE else body.holder or ""
-        same = (KEYS.c.space == who.space, KEYS.c.kind == body.kind, KEYS.c.holder == holder)
-        check_count(connection, house.settings, "keys", *same, KEYS.c.revoked.is_(None))
+        same = {"space": who.space, "kind": body.kind, "holder": holder, "revoked": None}
+        check_count(connection, house.settings, "keys", **same)
         return ask_for_key(connection, who, asked)
 
     made = await house.store.writing(who.space, work)
@@ -302,8 +281,8 @@ async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
                 "what may be believed of an entry that was counted is not drawn here; its plan "
                 "bounds it, and `shoal attack` looks at single releases",
             )
-        told = _day_so_far(connection, row, stream)
-        return {"kind": "contexts", **context_curves(stream.plan, told)}
+        curves = context_curves(stream.plan, _day_so_far(connection, row, stream))
+        return {"kind": "contexts", **curves}
 
     found: dict[str, Any] = await house.store.reading(who.space, work)
     return found
@@ -349,13 +328,7 @@ async def space_overview(
     who.must_be(OPERATOR)
 
     def work(connection: Any) -> Any:
-        named = (
-            select(PEOPLE.c.person)
-            .where(PEOPLE.c.space == who.space, PEOPLE.c.person > after)
-            .order_by(PEOPLE.c.person)
-            .limit(limit)
-        )
-        people = list(connection.execute(named).scalars())
+        people = _names(connection, who.space, after, limit)
         return (
             totals(connection, who.space, now_seconds()),
             overview(connection, who.space, people, by=who.kind),
@@ -394,15 +367,16 @@ async def refused(
     return {"refused": found, "after": found[-1]["place"] if found else after}
 
 
+def _names(connection: Any, space: str, after: str, limit: int) -> list[str]:
+    """People of a space by name, a page of them."""
+    wanted = select(PEOPLE.c.person).filter_by(space=space).where(PEOPLE.c.person > after)
+    return list(connection.execute(wanted.order_by(PEOPLE.c.person).limit(limit)).scalars())
+
+
 def _open_streams(house: Any, connection: Any, space: str, people: Sequence[str]) -> list[Any]:
     """Rows of streams that were not forgotten, each with the stream itself."""
-    rows = connection.execute(
-        select(STREAMS).where(
-            STREAMS.c.space == space,
-            STREAMS.c.person.in_(people),
-            STREAMS.c.forgotten.is_(None),
-        )
-    ).all()
+    wanted = select(STREAMS).filter_by(space=space, forgotten=None)
+    rows = connection.execute(wanted.where(STREAMS.c.person.in_(people))).all()
     return [(row, loaded(house.rooms, connection, row)) for row in rows]
 
 
@@ -469,11 +443,8 @@ def _day_so_far(connection: Any, row: Any, stream: Any) -> list[tuple[str, str |
     if stream.clock.first_of_day(stream.closed):
         return []
     first = stream.clock.day_ends(stream.closed) - stream.clock.slots
-    rows = connection.execute(
-        select(OUTPUTS.c.ordinal, OUTPUTS.c.body).where(
-            OUTPUTS.c.space == row.space, OUTPUTS.c.uid == row.uid, OUTPUTS.c.ordinal >= first
-        )
-    )
+    wanted = select(OUTPUTS.c.ordinal, OUTPUTS.c.body).filter_by(space=row.space, uid=row.uid)
+    rows = connection.execute(wanted.where(OUTPUTS.c.ordinal >= first))
     known = {ordinal: json.loads(body) for ordinal, body in rows}
     silent = {"status": "silent", "context": None}
     told = [known.get(each, silent) for each in range(first, stream.closed)]
@@ -501,16 +472,11 @@ def _own_or_operator(who: Caller, person: str) -> None:
 
 
 def _check_there(connection: Any, space: str, person: str) -> None:
-    known = select(PEOPLE.c.person).where(PEOPLE.c.space == space, PEOPLE.c.person == person)
+    known = select(PEOPLE).filter_by(space=space, person=person)
     if connection.execute(known).first() is None:
         raise missing()
 
 
 def _is_open(connection: Any, where: Address) -> bool:
-    found = select(STREAMS.c.uid).where(
-        STREAMS.c.space == where.space,
-        STREAMS.c.person == where.person,
-        STREAMS.c.stream == where.stream,
-        STREAMS.c.forgotten.is_(None),
-    )
+    found = select(STREAMS.c.uid).filter_by(**where._asdict(), forgotten=None)
     return connection.execute(found).first() is not None

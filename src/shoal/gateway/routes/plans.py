@@ -120,7 +120,7 @@ async def job_events(house: House, who: Who, job: Name) -> Response:
 async def get_plans(house: House, who: Who) -> dict[str, Any]:
     """The plans of the space. For operators and people."""
     who.must_be(OPERATOR, PERSON)
-    wanted = select(PLANS.c.plan, PLANS.c.kind).where(PLANS.c.space == who.space)
+    wanted = select(PLANS.c.plan, PLANS.c.kind).filter_by(space=who.space)
     found = await house.store.reading(
         who.space, lambda c: [row._asdict() for row in c.execute(wanted.order_by(PLANS.c.made))]
     )
@@ -176,9 +176,7 @@ def _single(document: str) -> Plan:
 
 
 def _plan_row(connection: Any, space: str, plan: str) -> Any:
-    row = connection.execute(
-        select(PLANS).where(PLANS.c.space == space, PLANS.c.plan == plan)
-    ).first()
+    row = connection.execute(select(PLANS).filter_by(space=space, plan=plan)).first()
     if row is None:
         raise missing()
     return row

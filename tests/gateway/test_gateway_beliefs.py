@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.contexts.attack import context_beliefs
+from shoal.contexts.audit.events import UNREAD
 from shoal.contexts.stream import advance
 from shoal.gateway.beliefs import context_curves
+from shoal.gateway.town import CONTEXTS, plan_of_spec
+from shoal.noise.primitives import SeededRng
 from tests.gateway.gateway_house import plan
 from tests.gateway.test_gateway_law import Coin, hidden
 
@@ -65,3 +69,17 @@ def test_outputs_that_cannot_be_give_no_beliefs() -> None:
     found = context_curves(plan("day"), [("shown", "nowhere")])
     assert found["after"] is None
     assert np.array(found["before"]).sum() == pytest.approx(4)
+
+
+def test_what_a_table_of_histories_showed_is_believed() -> None:
+    chosen = plan_of_spec(CONTEXTS.replace("mask-adaptive", "mask-optimal"))
+    day: Any = chosen.task.family[0]
+    machine: Any = chosen.body
+    state, rng = machine.init(), SeededRng(7)
+    statuses: list[tuple[str, str | None]] = []
+    for place in day.sample(rng)[:11]:
+        state, shown = advance(chosen, state, day.states[int(place)], rng)
+        statuses.append(("suppressed" if shown is None else "shown", shown))
+    outputs = [*(shown for _, shown in statuses), *[UNREAD] * (day.slots - 11)]
+    found = context_curves(chosen, statuses)["after"]
+    np.testing.assert_allclose(found, context_beliefs(chosen, outputs), rtol=0, atol=1e-8)

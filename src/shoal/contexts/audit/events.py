@@ -86,6 +86,36 @@ def event_beliefs(
     return np.array(rows)
 
 
+def slot_beliefs(plan: Plan, outputs: Output) -> Floats:
+    """P(X_t = s | outputs), (slots, states of the day), of a day of which these slots are over.
+
+    `outputs` as in `event_beliefs`, from the first slot on. Refused when the chain cannot explain
+    them.
+    """
+    memory, own = _memory_of(plan), _day(plan)
+    day = in_order(own, memory.states)
+    size, index = day.size, {name: place for place, name in enumerate(memory.states)}
+    # (0, memory, context), and jointly with X_t = s in row 1 + t * size + s
+    mass = np.zeros((1 + day.slots * size, 1, size))
+    for slot, output in enumerate([*outputs, UNREAD][: day.slots]):
+        mass[0] = day.initial if slot == 0 else mass[0]
+        mass = mass if slot == 0 else mass @ day.transition[slot - 1]
+        for x in range(size):
+            mass[1 + slot * size + x, :, x] = mass[0, :, x]
+        if slot == len(outputs):
+            break
+        known = output in (None, UNREAD) or output in index
+        mass = memory.seen(mass, slot, output, index.get(str(output), -1)) if known else 0 * mass
+        total = mass[0].sum()
+        if not total > 0:
+            raise InputError("the outputs cannot occur under the model")
+        mass = mass / total
+    laws = mass[1:].sum(axis=(1, 2)).reshape(day.slots, size)
+    for slot in range(len(outputs) + 1, day.slots):
+        laws[slot] = laws[slot - 1] @ day.transition[slot - 1]
+    return np.asarray(laws[:, [index[name] for name in own.states]])
+
+
 def _day(plan: Plan, number: int = 0) -> DayChain:
     day = plan.task.family[number]
     assert isinstance(day, DayChain)

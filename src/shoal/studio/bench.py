@@ -11,15 +11,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from shoal.additive.choice import choose
 from shoal.core.errors import InputError
 from shoal.core.registry import dumps, loads
 from shoal.spec.request import Request, parse_request
 from shoal.studio.work import Say
 
+T = TypeVar("T")
 SPEC = "shoal.toml"
+NO_PLAN = "there is no plan on the table; make one first"
 
 
 @contextmanager
@@ -41,6 +42,21 @@ def request_of(params: Mapping[str, Any]) -> Request:
     """What the spec on the table asks for."""
     with on_disk(params) as folder:
         return parse_request(str(params["spec"]), folder=folder, name=SPEC)
+
+
+def spec_text(tries: str, *, data: str = "", **sections: str) -> str:
+    """A spec in TOML: what to try it with, then the lines of each section that has some."""
+    parts = {"[data]": data, "[[model]]": sections.pop("model")}
+    parts |= {f"[{name}]": lines for name, lines in sections.items()}
+    said = [f"{title}\n{lines}\n" for title, lines in parts.items() if lines]
+    return "\n".join([f"# Made in the studio. Try:  {tries}\n", *said])
+
+
+def sure(value: Any, kind: type[T], sentence: str) -> T:
+    """`value`, refused with a sentence unless it is of a kind."""
+    if not isinstance(value, kind):
+        raise InputError(sentence)
+    return value
 
 
 def number(params: Mapping[str, Any], name: str, default: float | None = None) -> float:
@@ -91,10 +107,7 @@ def take_away(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         raise InputError(f"there is nothing to take away from the room {room!r}")
     request = request_of(params)
     say("making the plan", 0.3)
-    if params.get("plan"):
-        plan = loads(str(params["plan"]))
-    else:
-        plan = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+    plan = loads(str(params["plan"])) if params.get("plan") else request.plan()
     spec, files = str(params["spec"]), dict(params.get("files") or {})
     return {
         "files": {SPEC: spec, **files, "plan.json": dumps(plan) + "\n"},

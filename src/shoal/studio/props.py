@@ -42,9 +42,6 @@ def views_source() -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-# What is carried into other documents: the page that was built, and the views as one module.
-
-
 Props = dict[str, Any]
 LOSS = "Loss: how far some output moves the log-odds between two secrets"
 RISE = "How far some output raises a belief"
@@ -110,9 +107,7 @@ def _audited(audit: Audit) -> Props:
     losses = [] if rise else [_loss("entry level", audit.entry_level)]
     losses.append(_loss("measured", audit.upper, audit.lower, measured=True))
     return {
-        "title": RISE if rise else LOSS,
-        "losses": _promised(audit.promised) + losses,
-        "promised": audit.promised,
+        **just_losses(RISE if rise else LOSS, audit.promised, losses),
         "broken": audit.violated or audit.lower > (audit.promised or math.inf) * (1 + TOLERANCE),
         "curve": [list(row) for row in witness.curve if np.isfinite(row).all()] if witness else [],
         "subject": witness.subject if witness else "",
@@ -120,18 +115,13 @@ def _audited(audit: Audit) -> Props:
         "adversaries": [
             {"name": BRIEFLY[one.knows], "rise": one.rise} for one in audit.adversaries
         ],
-        "event": "",
-        "shares": [],
         "unit": witness.unit if witness else "",
     }
 
 
 def _estimated(audit: Estimate) -> Props:
     counted = zip(audit.facts, audit.hits, audit.trials, strict=True)
-    losses = [
-        _loss("at least", audit.lower, measured=True),
-        _loss("estimate", audit.estimate),
-    ]
+    losses = [_loss("at least", audit.lower, measured=True), _loss("estimate", audit.estimate)]
     return {
         **just_losses(LOSS, audit.promised, losses),
         "broken": audit.exceeded,
@@ -143,38 +133,21 @@ def _estimated(audit: Estimate) -> Props:
 
 def just_losses(title: str, promised: float | None, losses: list[Props]) -> Props:
     """Losses without an output that shows them."""
-    return {
-        "title": title,
-        "losses": _promised(promised) + losses,
-        "promised": promised,
-        "broken": False,
-        "curve": [],
-        "subject": "",
-        "belief": [],
-        "adversaries": [],
-        "event": "",
-        "shares": [],
-        "unit": "",
-    }
+    first = [] if promised is None else [_loss("promised", promised)]
+    told = {"title": title, "losses": first + losses, "promised": promised, "broken": False}
+    empty = {"curve": [], "subject": "", "belief": [], "adversaries": [], "event": "", "shares": []}
+    return {**told, **empty, "unit": ""}
 
 
 def leaked(leakage: Leakage) -> Props:
     """What an ordinary release tells here, beside what it seems to promise."""
-    eta = float(leakage.eta)
-    told = _loss("under correlation", leakage.value, measured=True)
-    return {
-        **just_losses(LOSS, eta, [told]),
-        "broken": leakage.value > eta,
-    }
-
-
-def _promised(amount: float | None) -> list[Props]:
-    return [] if amount is None else [_loss("promised", amount)]
+    eta, told = float(leakage.eta), _loss("under correlation", leakage.value, measured=True)
+    return {**just_losses(LOSS, eta, [told]), "broken": leakage.value > eta}
 
 
 def _loss(name: str, value: float, low: float | None = None, *, measured: bool = False) -> Props:
     low = value if low is None else low
-    return {"name": name, "value": _finite(value), "low": _finite(low), "measured": measured}
+    return {"name": name, "value": finite(value), "low": finite(low), "measured": measured}
 
 
 def _belief(witness: Witness | StreamWitness | None) -> list[Props]:
@@ -186,11 +159,9 @@ def _belief(witness: Witness | StreamWitness | None) -> list[Props]:
     ]
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """A number that JSON has; None for infinity."""
     return value if math.isfinite(value) else None
-
-
-# An audit as one HTML page that needs nothing else: its words, and the views drawn inside it.
 
 
 STYLE = """

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.additive.choice import choose
 from shoal.audit.exact import audit
 from shoal.audit.result import Audit
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import loads
 from shoal.studio import props
-from shoal.studio.bench import request_of, text
+from shoal.studio.bench import request_of, sure, text
 from shoal.studio.props import as_html
 from shoal.studio.work import Say
 
@@ -68,14 +67,13 @@ def _made(params: Mapping[str, Any], say: Say) -> Plan:
     request = request_of(params)
     say("making the plan", 0.1)
     with request.limited():
-        return choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+        return request.plan()
 
 
 def _stored(params: Mapping[str, Any]) -> Plan:
-    found = loads(text(params, "plan"))
-    if not isinstance(found, Plan):
-        raise InputError("the file holds no plan; give plan.json or a spec")
-    return found
+    return sure(
+        loads(text(params, "plan")), Plan, "the file holds no plan; give plan.json or a spec"
+    )
 
 
 def verdict_words(measured: Audit) -> str:

@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.choice import choose
-from shoal.contexts.attack import (
-    ContextCurves,
-    EventCurve,
-    attack_contexts,
-    attack_events,
-)
+from shoal.contexts.attack import attack_contexts, attack_events
 from shoal.contexts.audit.events import sampled_days
 from shoal.contexts.checks.task import shown_rates
 from shoal.contexts.day import DayChain, fit_day
 from shoal.core.charge import Rng
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
@@ -31,7 +26,7 @@ from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events
 from shoal.events.window import WEEKDAYS
 from shoal.noise.primitives import SeededRng
-from shoal.studio.bench import number, request_of, text, texts
+from shoal.studio.bench import NO_PLAN, number, request_of, spec_text, sure, text, texts
 from shoal.studio.tables import chosen, counted
 from shoal.studio.work import Say
 
@@ -53,23 +48,8 @@ DAY_WORDS = (
 PRIVATE = {"hospital", "clinic", "doctor", "church", "mosque", "synagogue", "bar", "court"}
 SLOTS = (15, 30, 60, 120)  # minutes, where a file decides
 MOST_CONTEXTS = 16  # lanes that can be told apart
-
-SPEC = """\
-# Made in the studio. Try:  shoal plan shoal.toml    shoal stream shoal.toml < contexts.jsonl
-
-[[model]]
-file = "day.json"                # how a day flows; an adversary may know it
-
-[secrets]
-{secrets}
-
-[query]
-kind = "current"
-
-[privacy]
-belief_delta = {delta}
-time_limit = "8s"
-"""
+NOT_DAY = "the plan on the table is not about the contexts of a day"
+NO_CALENDAR = "there is no calendar on the table; make a plan first"
 
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
@@ -81,11 +61,17 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     event = params.get("event")
     sensitive = texts(params, "sensitive") if "sensitive" in params else likely_sensitive(day)
     lines = contexts_lines(sensitive) if event is None else event_lines(event)
-    spec = SPEC.format(secrets=lines, delta=repr(delta))
+    spec = spec_text(
+        "shoal plan shoal.toml    shoal stream shoal.toml < contexts.jsonl",
+        model='file = "day.json"                # how a day flows; an adversary may know it',
+        secrets=lines,
+        query='kind = "current"',
+        privacy=f'belief_delta = {delta!r}\ntime_limit = "8s"',
+    )
     request = request_of({"spec": spec, "files": files})
     say("searching for the check that shows most", 0.4)
     with request.limited():
-        found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+        found = request.plan()
     say("looking at random days", 0.8)
     shown = calendar(found, sensitive if event is None else named_contexts(found))
     return {
@@ -207,14 +193,10 @@ def event_lines(event: Any) -> str:
 
 def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """One made-up day, run through the plan and through naive hiding."""
-    found = loads(str(params.get("plan") or "{}"))
-    if not isinstance(found, Plan):
-        raise InputError("there is no plan on the table; make one first")
+    found = sure(loads(str(params.get("plan") or "{}")), Plan, NO_PLAN)
     say("playing a day", 0.3)
     rng = SeededRng(int(number(params, "seed", 1)))
-    drawn = params.get("calendar")
-    if not isinstance(drawn, dict):
-        raise InputError("there is no calendar on the table; make a plan first")
+    drawn: dict[str, Any] = sure(params.get("calendar"), dict, NO_CALENDAR)
     truth: Sequence[str | None]
     sensitive = set(texts(drawn, "sensitive"))
     if params.get("file"):
@@ -257,14 +239,24 @@ def played_day(
     found: Plan, truth: Sequence[str | None], rng: Rng
 ) -> tuple[list[dict[str, Any]], list[str | None], tuple[float, float]]:
     """Belief curves of a day run through the plan, what was shown, and rises: naive, promised."""
+    amount = float(found.guarantee.amount)
     if hides_events(found):
         events = attack_events(found, truth, rng)
-        curves = [event_curves(one, found) for one in events.events]
+        clock = clock_of(_day(found))
+        curves = [
+            curves_of(clock, e.event, np.full(len(clock), e.before), e.naive, e.after, amount)
+            for e in events.events
+        ]
         naive = max(float(one.naive.max()) - one.before for one in events.events)
         after = max(float(one.after.max()) - one.before for one in events.events)
         return curves, list(events.outputs), (naive, after)
     played = attack_contexts(found, truth, rng)
-    curves = [belief_curves(played, at, found) for at in range(len(played.contexts))]
+    curves = [
+        curves_of(played.clock, f"at {name}", before, naive, after, amount)
+        for name, before, naive, after in zip(
+            played.contexts, played.before.T, played.naive.T, played.after.T, strict=True
+        )
+    ]
     return curves, list(played.outputs), played.highest_rise()
 
 
@@ -314,35 +306,20 @@ def calendar(found: Plan, sensitive: list[str]) -> dict[str, Any]:
     }
 
 
-def belief_curves(curves: ContextCurves, at: int, found: Plan) -> dict[str, Any]:
-    """Props of the belief in one sensitive context: before, with naive hiding, under the plan."""
-    before = curves.before[:, at]
-    bound = np.minimum(before + float(found.guarantee.amount), 1)
+def curves_of(
+    slots: Sequence[str], what: str, before: Floats, naive: Floats, after: Floats, amount: float
+) -> dict[str, Any]:
+    """Props of one belief: before, with naive hiding, under the plan, and what is promised."""
+    curves = (
+        ("before", "prior", before), ("just hiding it", "naive", naive),
+        ("the check", "promised", after),
+    )  # fmt: skip
     return {
-        "slots": list(curves.clock),
-        "what": f"at {curves.contexts[at]}",
-        "bound": bound.tolist(),
+        "slots": list(slots),
+        "what": what,
+        "bound": np.minimum(before + amount, 1).tolist(),
         "curves": [
-            {"name": "before", "kind": "prior", "values": before.tolist()},
-            {"name": "just hiding it", "kind": "naive", "values": curves.naive[:, at].tolist()},
-            {"name": "the check", "kind": "promised", "values": curves.after[:, at].tolist()},
-        ],
-    }
-
-
-def event_curves(curve: EventCurve, found: Plan) -> dict[str, Any]:
-    """Props of the belief in one event: before, with naive hiding, under the plan."""
-    clock = clock_of(_day(found))
-    before = [curve.before] * len(clock)
-    bound = min(1.0, curve.before + float(found.guarantee.amount))
-    return {
-        "slots": clock,
-        "what": curve.event,
-        "bound": [bound] * len(clock),
-        "curves": [
-            {"name": "before", "kind": "prior", "values": before},
-            {"name": "just hiding it", "kind": "naive", "values": curve.naive.tolist()},
-            {"name": "the check", "kind": "promised", "values": curve.after.tolist()},
+            {"name": name, "kind": kind, "values": values.tolist()} for name, kind, values in curves
         ],
     }
 
@@ -394,14 +371,9 @@ def hides_events(found: Plan) -> bool:
 
 
 def _events(found: Plan) -> Sequence[TimeEvent]:
-    secrets = found.task.secrets
-    if not isinstance(secrets, Events):
-        raise InputError("the plan on the table hides no event")
+    secrets = sure(found.task.secrets, Events, "the plan on the table hides no event")
     return secrets.all_events()
 
 
 def _day(found: Plan) -> DayChain:
-    day = found.task.family[0]
-    if not isinstance(day, DayChain):
-        raise InputError("the plan on the table is not about the contexts of a day")
-    return day
+    return sure(found.task.family[0], DayChain, NOT_DAY)

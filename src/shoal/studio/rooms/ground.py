@@ -105,13 +105,13 @@ def commands(params: Mapping[str, Any]) -> list[str]:
 
 
 def _data(params: Mapping[str, Any]) -> str:
-    """The `[data]` of the spec: the columns that were chosen; a GPX file has none."""
+    """The lines of [data]: the columns that were chosen; a GPX file has none."""
     if is_track(text(params, "file")):
         return ""
     keys = {"latitude": "lat", "longitude": "lon", "series": "series", "time": "time"}
     named = chosen(params, "places")
     lines = [f"{keys[role]} = {json.dumps(name)}" for role, name in named.items()]
-    return "[data]\n" + "\n".join(lines) + "\n\n"
+    return "\n".join(lines)
 
 
 def readings(params: Mapping[str, Any]) -> pl.DataFrame:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.additive.choice import cautions, choose
 from shoal.additive.lift import leakage
 from shoal.chains.fit import fit_chain
@@ -18,6 +16,7 @@ from shoal.chains.fit_check import FitCheck, check_fit
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
+from shoal.core.records import Sequences
 from shoal.core.registry import dumps, families
 from shoal.core.task import Task
 from shoal.data.generate import activity_table
@@ -25,7 +24,7 @@ from shoal.data.read import load_columns, read
 from shoal.data.table import Columns, Dataset, from_table, owners_and_times
 from shoal.noise.primitives import SeededRng
 from shoal.studio import props
-from shoal.studio.bench import number, request_of, text
+from shoal.studio.bench import number, request_of, spec_text, text
 from shoal.studio.tables import chosen, gap_of
 from shoal.studio.work import Say
 
@@ -40,26 +39,6 @@ COMMANDS = (
     "shoal plan shoal.toml",
     "shoal release shoal.toml {} -o release.json --ledger budget.db",
 )
-
-SPEC = """\
-# Made in the studio. Try:  shoal leak shoal.toml    shoal plan shoal.toml
-
-[data]
-state = {state}{more}
-
-[[model]]
-file = "model.json"              # learned from the file that was opened
-
-[secrets]
-kind = "each-entry"
-
-[query]
-kind = "histogram"
-unit = "entries"
-
-[privacy]
-epsilon = {epsilon}
-"""
 
 
 def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
@@ -78,9 +57,16 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     chain = fit_chain(sequences, smoothing=1, length=data.longest)
     say("checking the chain", 0.8)
     check = check_fit(sequences, chain)
-    epsilon = number(params, "epsilon", 1.0)
+    epsilon, columns = number(params, "epsilon", 1.0), _named(params)
     return {
-        "spec": spec_text(params, epsilon),
+        "spec": spec_text(
+            "shoal leak shoal.toml    shoal plan shoal.toml",
+            data="\n".join(f"{part} = {json.dumps(name)}" for part, name in columns.items()),
+            model='file = "model.json"              # learned from the file that was opened',
+            secrets='kind = "each-entry"',
+            query='kind = "histogram"\nunit = "entries"',
+            privacy=f"epsilon = {epsilon!r}",
+        ),
         "files": {"model.json": dumps(chain)},
         "heat": props.chain_heat(chain),
         "fit": check.describe(),
@@ -130,7 +116,7 @@ def leak_words(chain: MarkovChain, epsilon: float) -> dict[str, Any]:
             "belief": [{"name": name, "before": 0.5, "after": rows[name]} for name in rows],
         },
         "words": found.describe()[:1].upper() + found.describe()[1:],
-        "value": _finite(found.value),
+        "value": props.finite(found.value),
         "believed": believed,
         "promised": promised,
     }
@@ -148,13 +134,11 @@ def curve(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 def simulate(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """A hundred releases that might have been, around the true answer; for this screen only."""
-    request = request_of(params)
     say("drawing releases", 0.2)
-    plan = choose(request.task, number(params, "epsilon"), prune=True).plan
-    records = _series(params).sequences(request.task.query.states)
+    plan, records = _plan_and_records(params)
     rng = SeededRng(int(number(params, "seed", 1)))
     simulated = [plan.release(records, rng=rng).values for _ in range(SIMULATED)]
-    query = request.task.query
+    query = plan.task.query
     truth = [float(query.lattice * value) for value in query.evaluate(records)]
     return {
         "preview": props.noise_preview(plan, simulated, truth),
@@ -165,18 +149,14 @@ def simulate(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 def release(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """One real release, charged to a ledger when one is named."""
-    request = request_of(params)
     say("releasing", 0.5)
-    plan = choose(request.task, number(params, "epsilon"), prune=True).plan
-    records = _series(params).sequences(request.task.query.states)
+    plan, records = _plan_and_records(params)
     account: dict[str, Any] = {}
     if params.get("ledger"):
         from shoal.ledger.store import open_ledger
 
-        account = {
-            "ledger": open_ledger(text(params, "ledger")),
-            "subject": text(params, "subject"),
-        }
+        account["ledger"] = open_ledger(text(params, "ledger"))
+        account["subject"] = text(params, "subject")
     made = plan.release(records, **account)
     return {
         "values": made.as_dict(),
@@ -186,12 +166,11 @@ def release(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     }
 
 
-def spec_text(params: Mapping[str, Any], epsilon: float) -> str:
-    """The spec of this room, in TOML."""
-    columns = _named(params)
-    state = json.dumps(columns.pop("state"))
-    more = "".join(f"\n{part} = {json.dumps(name)}" for part, name in columns.items())
-    return SPEC.format(state=state, more=more, epsilon=repr(epsilon))
+def _plan_and_records(params: Mapping[str, Any]) -> tuple[Plan, Sequences]:
+    """The plan of the chosen budget, and the series as its query takes it."""
+    task = request_of(params).task
+    plan = choose(task, number(params, "epsilon"), prune=True).plan
+    return plan, _series(params).sequences(task.query.states)
 
 
 def _stop(task: Task, epsilon: float) -> dict[str, Any]:
@@ -205,7 +184,7 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
         "bound": None if error is None else error.bound,
         "bars": props.leak_bars(choice.plan, _with_plans(choice.alternatives)),
         "odds": math.exp(epsilon),
-        "ordinary_odds": _finite(math.exp(min(leakage(model, epsilon).value, 709.0))),
+        "ordinary_odds": props.finite(math.exp(min(leakage(model, epsilon).value, 709.0))),
     }
 
 
@@ -243,7 +222,3 @@ def _pauses(params: Mapping[str, Any]) -> tuple[str | None, str]:
     file = Path(text(params, "file"))
     told = owners_and_times(load_columns(file, named), repr(file.name), named, name=file.stem)
     return gap_of(told["series"], told["time"] / 1e6)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import choose
 from shoal.core.charge import Rng
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
@@ -21,7 +20,7 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
-from shoal.studio.bench import number, request_of, text, texts
+from shoal.studio.bench import NO_PLAN, number, request_of, spec_text, sure, text, texts
 from shoal.studio.rooms.ground import (
     Ground,
     backdrop,
@@ -50,34 +49,16 @@ MAP_WORDS = (
     "○ best guess, orange outline: the body of the noise."
 )
 
-SPEC = """\
-# Made in the studio. Try:  shoal plan shoal.toml    shoal stream shoal.toml < track.jsonl
-
-{data}[[model]]
-{model}
-
-[secrets]
-kind = "policy-graph"
-graph = "{graph}"
-{more}
-
-[query]
-kind = "measurement"
-
-[privacy]
-epsilon = {epsilon}
-"""
-
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The mechanism of least error on the map, with the policy drawn on it."""
     own = bool(params.get("file"))
     say("learning how people move" if own else "drawing the map", 0.1)
     ground = learned(params) if own else walked(params)
-    spec = spec_text(params, ground)
+    spec = policy_spec(params, ground)
     request = request_of({"spec": spec, "files": ground.files})
     say("finding the least noise", 0.5)
-    found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+    found = request.plan()
     return {
         "spec": spec,
         "files": ground.files,
@@ -94,9 +75,7 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """One track through one plan or two, step by step: the truth stays on this screen."""
-    plans = [loads(one) for one in texts(params, "plans")]
-    if not plans or not all(isinstance(one, Plan) for one in plans):
-        raise InputError("there is no plan on the table; make one first")
+    plans = [sure(loads(one), Plan, NO_PLAN) for one in texts(params, "plans") or ["{}"]]
     steps = int(number(params, "steps", 200))
     if not 1 <= steps <= MOST_STEPS:
         raise InputError(f"steps is {steps}; it must be 1 to {MOST_STEPS}")
@@ -185,7 +164,7 @@ def _body(body: Any, around: Sequence[float] | None, step: float) -> list[list[f
     return [[float(x), float(y)] for x, y in (corners[order] + np.asarray(around)).tolist()]
 
 
-def spec_text(params: Mapping[str, Any], ground: Ground) -> str:
+def policy_spec(params: Mapping[str, Any], ground: Ground) -> str:
     """The spec of this room, in TOML."""
     graph = text(params, "graph", "radius")
     if graph not in GRAPHS:
@@ -195,12 +174,13 @@ def spec_text(params: Mapping[str, Any], ground: Ground) -> str:
     )
 
     def spec(kind: str, lines: str) -> str:
-        return SPEC.format(
+        return spec_text(
+            "shoal plan shoal.toml    shoal stream shoal.toml < track.jsonl",
             data=ground.data,
             model=ground.model,
-            graph=kind,
-            more=lines,
-            epsilon=repr(number(params, "epsilon", 1.0)),
+            secrets=f'kind = "policy-graph"\ngraph = "{kind}"\n{lines}',
+            query='kind = "measurement"',
+            privacy=f"epsilon = {number(params, 'epsilon', 1.0)!r}",
         )
 
     zones, joins = _cells(params, "zones", ground.size), _cells(params, "joins", ground.size)
@@ -219,9 +199,8 @@ def _drawn(
 
     A zone's places are all alike; joining two places that are joined sets them apart.
     """
-    policy = request_of({"spec": base, "files": files}).task.secrets
-    if not isinstance(policy, PolicyGraph):
-        raise InputError("the spec on the table has no policy to draw on")
+    asked = request_of({"spec": base, "files": files}).task.secrets
+    policy = sure(asked, PolicyGraph, "the spec on the table has no policy to draw on")
     if not len(policy.all_edges()) and not joins:
         named = [[policy.states[at] for at in zone] for zone in zones]
         return "categories", f"categories = {json.dumps(named)}"
@@ -277,14 +256,9 @@ def levels(belief: Any) -> list[int]:
 
 
 def _query(found: Plan) -> Measurement:
-    query = found.task.query
-    if not isinstance(query, Measurement):
-        raise InputError("the plan on the table is not about places")
-    return query
+    return sure(found.task.query, Measurement, "the plan on the table is not about places")
 
 
 def _walk(found: Plan) -> SparseChain:
-    chain = found.task.family[0]
-    if not isinstance(chain, SparseChain):
-        raise InputError("the plan on the table is not about a walk on a map")
-    return chain
+    words = "the plan on the table is not about a walk on a map"
+    return sure(found.task.family[0], SparseChain, words)

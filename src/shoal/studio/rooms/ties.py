@@ -21,8 +21,9 @@ from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable
 from shoal.records.kmeans import Centroids
 from shoal.records.ties import Dependence
+from shoal.spec.request import Request
 from shoal.studio import props
-from shoal.studio.bench import number, request_of, text
+from shoal.studio.bench import number, request_of, spec_text, sure, text
 from shoal.studio.rooms.acquaintances import (
     Town,
     example_town,
@@ -49,21 +50,6 @@ joint = "pairs\""""
 COUNT = 'kind = "count"\nstates = ["south"]\nunit = "people"'
 HISTOGRAM = 'kind = "histogram"\nunit = "people"'
 CIRCLES = 'kind = "groups"                  # circles of friends, whatever they share\nlargest = {}'
-SPEC = """\
-# Made in the studio. Try:  shoal plan shoal.toml    shoal leak shoal.toml
-
-{data}[[model]]
-{model}
-
-[secrets]
-kind = "each-entry"
-
-[query]
-{query}
-
-[privacy]
-epsilon = {epsilon}
-"""
 
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
@@ -150,18 +136,12 @@ def _of_spec(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     names, edges = graph_of(model)
     if len(names) > MOST_PEOPLE:
         raise InputError(f"the spec has {len(names):,} variables; the studio draws {MOST_PEOPLE}")
-    say("finding the least noise", 0.3)
-    with request.limited():
-        choice = choose(request.task, request.epsilon(), request.mechanism)
-    told = leakage(model, request.epsilon())
+    choice = _choice(request, say)
+    words = leakage(model, request.epsilon()).describe()
     return {
-        "spec": params["spec"],
-        "files": dict(params.get("files") or {}),
+        **_told(params["spec"], dict(params.get("files") or {}), choice),
         "graph": tie_graph(names, edges),
-        "bars": props.leak_bars(choice.plan, choice.alternatives),
-        "words": choice.plan.explain(),
-        "sentence": told_words(choice.plan, choice.alternatives),
-        "friends": _capital(told.describe()) + ".",
+        "friends": f"{words[:1].upper()}{words[1:]}.",
         "heat": None,
     }
 
@@ -179,12 +159,8 @@ def _network(params: Mapping[str, Any]) -> dict[str, Any]:
         if value in own
     }
     lines = "\n".join(f"{json.dumps(name)} = {{ {json.dumps(value)} = 1 }}" for name in weights)
-    spec = SPEC.format(
-        data="",
-        model='kind = "bayes-net"\nfile = "network.bif"',
-        query=f'kind = "variable-sum"\n\n[query.weights]\n{lines}',
-        epsilon=repr(number(params, "epsilon", 1.0)),
-    )
+    model = 'kind = "bayes-net"\nfile = "network.bif"'
+    spec = _spec(params, model, f'kind = "variable-sum"\n\n[query.weights]\n{lines}')
     return {"spec": spec, "files": {"network.bif": file.read_text(encoding="utf-8")}}
 
 
@@ -212,29 +188,43 @@ def _chosen(
     params: Mapping[str, Any], model: str, query: str, say: Say
 ) -> tuple[dict[str, Any], Task, Choice]:
     """The spec of a model and a query, the plan of least error, and what goes with both."""
-    epsilon = repr(number(params, "epsilon", 1.0))
-    spec = SPEC.format(data="", model=model, query=query, epsilon=epsilon)
-    request = request_of({"spec": spec, "files": {}})
+    spec = _spec(params, model, query)
+    request = request_of({"spec": spec})
+    choice = _choice(request, say)
+    return _told(spec, {}, choice), request.task, choice
+
+
+def _choice(request: Request, say: Say) -> Choice:
+    """Every mechanism's answer to what a spec asks for."""
     say("finding the least noise", 0.3)
-    choice = choose(request.task, request.epsilon(), request.mechanism)
-    found = {
+    with request.limited():
+        return choose(request.task, request.epsilon(), request.mechanism)
+
+
+def _told(spec: Any, files: dict[str, Any], choice: Choice) -> dict[str, Any]:
+    """What every answer of this room says."""
+    return {
         "spec": spec,
-        "files": {},
+        "files": files,
         "bars": props.leak_bars(choice.plan, choice.alternatives),
         "words": choice.plan.explain(),
         "sentence": told_words(choice.plan, choice.alternatives),
     }
-    return found, request.task, choice
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def _spec(params: Mapping[str, Any], model: str, query: str) -> str:
+    return spec_text(
+        "shoal plan shoal.toml    shoal leak shoal.toml",
+        model=model,
+        secrets='kind = "each-entry"',
+        query=query,
+        privacy=f"epsilon = {number(params, 'epsilon', 1.0)!r}",
+    )
 
 
 def friends_tell(model: Model, edges: list[list[int]]) -> dict[str, Any]:
     """What one friend's value tells about the other's: one sentence, and the heat map behind it."""
-    if not isinstance(model, Dependence):
-        raise InputError("the spec on the table is not about people who are tied")
+    model = sure(model, Dependence, "the spec on the table is not about people who are tied")
     law = model.pair(edges[0][0], edges[0][1]) if edges else None
     if law is None:
         return {"friends": "Nobody is tied to anybody.", "heat": None}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.core.errors import InputError, Refused, ShoalError
+from shoal.core.numbers import finite, positive, significant
 
 if TYPE_CHECKING:
     from shoal.attacks.beliefs import Beliefs, Knowledge
@@ -237,7 +238,6 @@ def _entry_names(plan: Plan, held: Model, count: int) -> list[str]:
 
 def with_scale(plan: Plan, scale: str) -> Plan:
     """The plan with Laplace noise of another scale, which its promise says nothing about."""
-    from shoal.core.numbers import positive
     from shoal.core.plan import Additive
     from shoal.noise.laplace import LatticeLaplace
 
@@ -292,8 +292,6 @@ def _lines(
     plan: Plan, found: SeriesAttack, entries: list[str], planned: bool
 ) -> list[tuple[str, str]]:
     """The attack in words, each line with its title; `planned`: the noise is the plan's own."""
-    from shoal.core.numbers import significant
-
     beliefs, release = found.beliefs, found.release
     learned = beliefs.largest_change()
     entry, (first, second) = learned.entry, learned.values
@@ -397,12 +395,12 @@ def _object(found: SeriesAttack) -> dict[str, Any]:
         "released": found.release.as_dict(),
         "states": list(beliefs.values),
         "largest_change": {
-            "log_odds": show.finite(learned.log_odds),
+            "log_odds": finite(learned.log_odds),
             "entry": learned.entry,
             "values": list(learned.values),
         },
         "largest_rise": {
-            "log_ratio": show.finite(rise.log_ratio),
+            "log_ratio": finite(rise.log_ratio),
             "entry": rise.entry,
             "value": rise.value,
         },
@@ -416,7 +414,7 @@ def _object(found: SeriesAttack) -> dict[str, Any]:
         "adversaries": None
         if known is None
         else {
-            kind: {"log_ratio": show.finite(ratio), "log_odds": show.finite(odds)}
+            kind: {"log_ratio": finite(ratio), "log_odds": finite(odds)}
             for kind, ratio, odds in kinds
         },
         "events": [
@@ -425,7 +423,7 @@ def _object(found: SeriesAttack) -> dict[str, Any]:
                 "happened": one.happened,
                 "before": one.before,
                 "after": one.after,
-                "log_odds": show.finite(one.log_odds),
+                "log_odds": finite(one.log_odds),
             }
             for one in found.events
         ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.core.errors import InputError
+from shoal.core.numbers import significant
 
 if TYPE_CHECKING:
     from shoal.ledger.budget import Budget
@@ -88,8 +89,6 @@ def _object(found: Budget) -> dict[str, Any]:
 
 
 def _print(found: Budget) -> None:
-    from shoal.core.numbers import significant
-
     out = show.console()
     first = found.describe().splitlines()[0]
     out.print(show.paragraphs(first))

@@ -16,6 +16,7 @@ from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
 from shoal.cli import options, show
 from shoal.cli.plan import RowComparison, compare
+from shoal.core.numbers import finite, significant
 from shoal.core.plan import Plan, Release
 from shoal.core.task import EachEntry, Task
 from shoal.data.generate import activity_table
@@ -207,7 +208,6 @@ def plan_story(comparison: RowComparison) -> None:
 def release_story(scene: DemoDay, release: Release) -> None:
     """The noisy histogram beside the true one."""
     from shoal.additive.queries import consistent
-    from shoal.core.numbers import significant
 
     out = show.console()
     true = truth(scene)
@@ -277,11 +277,11 @@ def _object(
     from shoal.data.write import release_object
 
     return {
-        "leak": {"epsilon": show.finite(leak["loss"]), "in_words": leak["sentence"]},
+        "leak": {"epsilon": finite(leak["loss"]), "in_words": leak["sentence"]},
         "plan": comparison_json(comparison),
         "release": release_object(release),
         "audit": {
-            "loss": show.finite(audited.loss),
+            "loss": finite(audited.loss),
             "promised": audited.promised,
             "holds": audited.holds,
             "in_words": audited.describe(),

@@ -14,6 +14,7 @@ from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.cli.show import check_output
 from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import finite
 
 if TYPE_CHECKING:
     from shoal.chains.fit_check import FitCheck
@@ -289,8 +290,8 @@ def _row(name: str, path: Path, chain: Any, check: FitCheck) -> dict[str, Any]:
         "length": chain.length,
         "check": {
             "transitions": check.transitions,
-            "bits_per_step": show.finite(check.bits_per_step),
-            "excess_bits": show.finite(check.excess_bits),
+            "bits_per_step": finite(check.bits_per_step),
+            "excess_bits": finite(check.excess_bits),
             "order_two_p": check.order_two.p_value,
             "in_words": check.describe().splitlines(),
         },
@@ -381,9 +382,9 @@ def _held_out_json(found: HeldOut) -> dict[str, Any]:
     return {
         "steps": found.steps,
         "fair": found.fair,
-        "bits_per_step": show.finite(found.bits),
-        "orders": [show.finite(bits) for bits in found.orders],
-        "chi_square": show.finite(found.chi_square),
+        "bits_per_step": finite(found.bits),
+        "orders": [finite(bits) for bits in found.orders],
+        "chi_square": finite(found.chi_square),
         "degrees": found.degrees,
         "p_value": found.p_value,
         "worst": [{name: getattr(cell, name) for name in cell.__slots__} for cell in found.worst],

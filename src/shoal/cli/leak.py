@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from shoal.cli import options, show
+from shoal.core.numbers import finite, positive, significant
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
@@ -70,8 +71,6 @@ def leak(
 
 def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> LeakShown:
     """What a release that is eta-DP for one entry leaks, as an object and as bars."""
-    from shoal.core.numbers import positive
-
     with show.working("measuring"):
         level = request.epsilon() if eta is None else positive(eta, "--eta")
         rows = [measured(model, level, request.task.secrets) for model in request.task.family]
@@ -196,8 +195,6 @@ def _group_words(tied: int | None) -> str:
 
 
 def _number(value: float) -> str:
-    from shoal.core.numbers import significant
-
     return "∞" if math.isinf(value) else significant(value)
 
 
@@ -206,12 +203,12 @@ def _object(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> dict[str, 
     return {
         "eta": float(eta),
         "promised": {"epsilon": float(eta), "over": task.secrets.subject},
-        "epsilon": show.finite(worst),
+        "epsilon": finite(worst),
         "models": [
             {
                 "model": row["model"],
-                "epsilon": show.finite(row["loss"]),
-                "group_bound": show.finite(row["group_bound"]),
+                "epsilon": finite(row["loss"]),
+                "group_bound": finite(row["group_bound"]),
                 "odds": show.odds(row["loss"]),
                 "in_words": row["sentence"],
             }

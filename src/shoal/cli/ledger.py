@@ -12,7 +12,7 @@ from shoal.cli import options, show as screen
 from shoal.cli.options import argument, flag, option
 from shoal.cli.show import check_chart, check_output, write_chart
 from shoal.core.errors import InputError, LedgerError
-from shoal.core.numbers import LARGEST, exact
+from shoal.core.numbers import LARGEST, exact, significant
 
 if TYPE_CHECKING:
     from shoal.ledger.accounts import Limit
@@ -340,8 +340,6 @@ def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> No
 
 
 def _number(value: Any) -> str:
-    from shoal.core.numbers import significant
-
     return "-" if value is None else significant(value)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from shoal.cli import options, show
+from shoal.core.numbers import ratio, significant
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan
@@ -131,7 +132,6 @@ def _noise(plan: Plan) -> dict[str, str] | None:
     if plan.additive is None:
         return None
     from shoal.core.codec import kind_of
-    from shoal.core.numbers import ratio
 
     noise = plan.additive.noise
     kind = {"lattice-laplace": "discrete-laplace"}.get(kind_of(type(noise)), kind_of(type(noise)))
@@ -245,7 +245,6 @@ def _reasons(refused: dict[str, str]) -> list[str]:
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
     from shoal.additive.choice import standing
-    from shoal.core.numbers import significant
 
     errors = [mean_error(plan) or 0.0 for plan in plans]
     # a bar for group privacy at full length would leave no room to tell the others apart

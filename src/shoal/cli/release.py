@@ -14,6 +14,7 @@ from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.cli.show import check_apart, check_output, write_chart
 from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import significant
 from shoal.data.times import CALENDAR
 
 if TYPE_CHECKING:
@@ -273,7 +274,6 @@ def _report(
 def _together(plan: Plan) -> list[str]:
     """What all parts of a series come to, where a theorem adds them."""
     from shoal.core.errors import CannotCompose
-    from shoal.core.numbers import significant
     from shoal.ledger.budget import promise_of_parts
 
     try:
@@ -288,8 +288,6 @@ def _together(plan: Plan) -> list[str]:
 
 def _values(release: Release) -> list[str]:
     """The values of a single release in a line, when they are few enough to be read."""
-    from shoal.core.numbers import significant
-
     values = release.as_dict()
     if not 0 < len(values) <= MOST_SHOWN:
         return []

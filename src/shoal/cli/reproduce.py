@@ -10,6 +10,7 @@ import typer
 
 from shoal.cli import options, show
 from shoal.core.errors import DataError
+from shoal.core.numbers import finite
 
 if TYPE_CHECKING:
     from studies.report import Report
@@ -83,7 +84,7 @@ def _finite(value: Any) -> Any:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_finite(item) for item in value]
-    return show.finite(value) if isinstance(value, float) else value
+    return finite(value) if isinstance(value, float) else value
 
 
 def _list(rows: dict[str, str]) -> str:

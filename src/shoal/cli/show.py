@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from shoal.core.errors import DataError
+from shoal.core.numbers import significant
 from shoal.core.progress import OutOfTime, heard, time_limit as searching
 
 if TYPE_CHECKING:
@@ -126,15 +127,8 @@ def shortened(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
-def finite(value: float) -> float | None:
-    """`value` for JSON: null stands for infinity."""
-    return value if math.isfinite(value) else None
-
-
 def odds(epsilon: float) -> str:
     """The factor e^epsilon by which odds may change, in words."""
-    from shoal.core.numbers import significant
-
     if math.isinf(epsilon):
         return "without limit"
     if epsilon > math.log(1e9):

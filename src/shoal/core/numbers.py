@@ -78,6 +78,11 @@ def common_step(values: Iterable[Fraction]) -> Fraction:
     return abs(step) if step else Fraction(1)
 
 
+def finite(value: float) -> float | None:
+    """A number that JSON has; None stands for infinity and for what is no number."""
+    return value if math.isfinite(value) else None
+
+
 def ratio(value: Fraction) -> str:
     """The rational as "p/q", always with both parts."""
     return f"{value.numerator}/{value.denominator}"

@@ -24,6 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from shoal.core.errors import BudgetError, InputError, Refused, ShoalError, SpecError
+from shoal.core.numbers import finite
 from shoal.gateway.problems import Problem, missing, problem_of
 from shoal.gateway.settings import Settings
 from shoal.gateway.store import ALL, Store, check_count
@@ -187,11 +188,8 @@ async def calibrated(
     try:
         while True:
             if time.monotonic() - began > seconds:
-                raise Problem(
-                    422,
-                    f"the calibration took longer than plan_seconds = {seconds:g}",
-                    limit="plan_seconds",
-                )
+                words = f"the calibration took longer than plan_seconds = {seconds:g}"
+                raise Problem(422, words, limit="plan_seconds")
             if not await asyncio.to_thread(ours.poll, 0.25):
                 continue
             kind, told = ours.recv()
@@ -288,7 +286,6 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
 def described(plan: Any) -> dict[str, Any]:
     """A plan in words and numbers, for people."""
     from shoal.gateway.machines import kind_of
-    from shoal.gateway.routes.bodies import finite
 
     kind, error = kind_of(plan), plan.error()
     promise = plan.guarantee
@@ -308,19 +305,13 @@ def described(plan: Any) -> dict[str, Any]:
 
 
 def _brief(plan: Any) -> dict[str, Any]:
-    from shoal.gateway.routes.bodies import finite
-
-    return {
-        "cost": finite(plan.cost),
-        "notion": plan.guarantee.notion,
-        "proved": plan.guarantee.proved,
-    }
+    promise = plan.guarantee
+    return {"cost": finite(plan.cost), "notion": promise.notion, "proved": promise.proved}
 
 
 def _leak(plan: Any) -> dict[str, Any]:
     """What an ordinary eta-DP release would tell under the same models, or why it is unknown."""
     from shoal.additive.lift import leakage
-    from shoal.gateway.routes.bodies import finite
 
     try:
         found = leakage(plan.task.family, LEAK_ETA)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,11 +52,8 @@ def make(
     if kind != OPERATOR and not holder:
         raise InputError(f"holder is missing; say whose {kind} key it is")
     expires = None if days is None else time.time() + days * 86400
-    made = _in_store(
-        database,
-        settings_file,
-        lambda connection: make_key(connection, space, kind, holder, expires=expires),
-    )
+    work = partial(make_key, space=space, kind=kind, holder=holder, expires=expires)
+    made = _in_store(database, settings_file, work)
     if as_json:
         typer.echo(json.dumps({"key": made.key, "token": made.token}))
     else:
@@ -73,7 +71,7 @@ def list_keys(
     from shoal.gateway.keys import OPERATOR, Caller, listed
 
     caller = Caller(space, "", OPERATOR, "")
-    found = _in_store(database, settings_file, lambda connection: listed(connection, caller))
+    found = _in_store(database, settings_file, partial(listed, caller=caller))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -93,7 +91,7 @@ def revoke(
     from shoal.gateway.keys import OPERATOR, Caller, revoke as take_back
 
     caller = Caller(space, "", OPERATOR, "")
-    _in_store(database, settings_file, lambda connection: take_back(connection, caller, key))
+    _in_store(database, settings_file, partial(take_back, caller=caller, key=key))
     typer.echo(f"{key} is no key any more.")
 
 
@@ -111,15 +109,8 @@ def rotate(settings_file: SettingsFile = None) -> None:
 
 
 def _in_store(database: str | None, settings_file: Path | None, work: Callable[[Any], Any]) -> Any:
-    from shoal.gateway.problems import Problem
     from shoal.gateway.settings import load_settings
-    from shoal.gateway.store import ALL, Store
+    from shoal.gateway.store import ALL, prepared
 
-    store = Store(load_settings(settings_file, database=database))
-    try:
-        store.migrate()
+    with prepared(load_settings(settings_file, database=database)) as store:
         return store.write(ALL, work)
-    except Problem as problem:
-        raise InputError(problem.detail) from None
-    finally:
-        store.close()

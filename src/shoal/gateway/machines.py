@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from shoal.core.registry import dumps, loads
 from shoal.events.automaton import PathLaw
 from shoal.events.window import SlotClock
 from shoal.places.events import guard_of
-from shoal.places.machine import LocationMachine
+from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.packed import HEADER, from_bytes, to_bytes
 from shoal.places.stream import LocationStream
 
@@ -80,60 +80,62 @@ def whole_of(state: bytes) -> Any:
     return state.whole.pop() if isinstance(state, StateBytes) and state.whole else None
 
 
-class StreamKind(Protocol):
+AfterSlot = tuple[bytes, ShownSlot]  # the state, and what the slot shows
+
+
+class StreamKind:
     """A family as the gateway sees it."""
 
     name: str
 
     def slots(self, plan: Plan) -> int:
         """Slots of a day, after which a machine begins anew; 0 for a stream without days."""
-        ...
+        raise NotImplementedError
 
     def clock(self, plan: Plan) -> SlotClock | None:
         """When the slots of a day are by the wall clock; None where the plan does not say."""
-        ...
+        return None
 
     def begin(self, plan: Plan) -> bytes:
         """The state before the first slot of a day, or the first step."""
-        ...
+        raise NotImplementedError
 
     def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         """What the machine takes for a reading; refused in words that do not repeat it."""
-        ...
+        raise NotImplementedError
 
-    def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Payer
-    ) -> tuple[bytes, ShownSlot]:
+    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
         """The state after a reading that was charged, and what it shows."""
-        ...
+        raise NotImplementedError
 
-    def skip(
-        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
-    ) -> tuple[bytes, ShownSlot]:
+    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
         """The state after a slot without a reading, of which everybody may know the `status`.
 
         With HIDDEN it is charged, and shows what one with a reading might.
         """
-        ...
+        raise NotImplementedError
 
     def hides(self, plan: Plan, state: bytes) -> bool:
         """Whether the next slot may be drawn where nobody is to know which slots were read."""
-        ...
+        return True
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
-        """The state as another plan goes on from it; refused when it cannot."""
-        ...
+        """The state as another plan goes on from it; refused when it cannot.
+
+        Plans are swapped between two days or steps, which are independent.
+        """
+        return self.begin(new)
 
     def room(self, plan: Plan) -> int:
         """Bytes that any state of this plan fits in, so that its length tells nothing."""
-        ...
+        raise NotImplementedError
 
     def width(self, plan: Plan) -> int:
         """Bytes of JSON that any value of this plan fits in."""
-        ...
+        raise NotImplementedError
 
 
-class Contexts:
+class Contexts(StreamKind):
     """Days of contexts, shown or suppressed; a day is charged before its first reading."""
 
     name = "contexts"
@@ -155,9 +157,7 @@ class Contexts:
             raise InputError("a reading of contexts needs `context`, a name")
         return context
 
-    def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Payer
-    ) -> tuple[bytes, ShownSlot]:
+    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
         before, charged = _unpacked(state)
         if not charged:
             open_day(plan, account.ledger, subject=account.subject, day=account.period)
@@ -165,9 +165,7 @@ class Contexts:
         status = SUPPRESSED if shown is None else SHOWN
         return _packed(after, charged=True), ShownSlot(status, {"context": shown})
 
-    def skip(
-        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
-    ) -> tuple[bytes, ShownSlot]:
+    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
         nothing = {"context": None}
         if status == HIDDEN:
             assert account is not None
@@ -175,12 +173,6 @@ class Contexts:
         before, charged = _unpacked(state)
         after, _ = mask_step(plan, before, None, SystemRng())
         return _packed(after, charged=charged), ShownSlot(status, nothing)
-
-    def hides(self, plan: Plan, state: bytes) -> bool:
-        return True
-
-    def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
-        return self.begin(new)  # days are independent, and plans are swapped between two of them
 
     def room(self, plan: Plan) -> int:
         # every other slot may be a gap of its own
@@ -192,7 +184,7 @@ class Contexts:
         return max(len(json.dumps(name)) for name in [*day_of(plan).states, None])
 
 
-class Places:
+class Places(StreamKind):
     """Streams of places: a noisy point at every step, each charged by itself.
 
     One that watches events has days: as many slots as the events are about, after which it begins
@@ -219,13 +211,11 @@ class Places:
             if not all(isinstance(each, int | float) for each in point):
                 raise InputError("a reading of places needs `state`, or numbers `lat` and `lon`")
             given = point
-        machine = _machine(plan)
+        machine = machine_of(plan)
         # refused here, before anything is charged
         return machine.query.states[machine.runtime.locator.state_of(given)]
 
-    def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Payer
-    ) -> tuple[bytes, ShownSlot]:
+    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
         watched = _watched(plan) is not None  # then a step has a key of its own, whoever asks
         stream, release = self._stream(plan, state).read(
             observed,
@@ -237,9 +227,7 @@ class Places:
         status = SUPPRESSED if release.z is None else SHOWN
         return _place_bytes(stream), ShownSlot(status, _place(plan, release))
 
-    def skip(
-        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
-    ) -> tuple[bytes, ShownSlot]:
+    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
         if status == HIDDEN:
             assert account is not None
             return self.step(plan, state, self._made_up(plan, state), account)
@@ -248,26 +236,26 @@ class Places:
 
     def hides(self, plan: Plan, state: bytes) -> bool:
         """Not where some output is impossible from some place: a made-up one would rule it out."""
-        noise = _machine(plan).prior(self._stream(plan, state).state).noise
+        noise = machine_of(plan).prior(self._stream(plan, state).state).noise
         return noise.count < 2 or noise.eta is not None
 
     def _made_up(self, plan: Plan, state: bytes) -> str:
         """A place that the step protects: nothing of it depends on where the person is."""
-        prior = _machine(plan).prior(self._stream(plan, state).state)
+        prior = machine_of(plan).prior(self._stream(plan, state).state)
         members = np.flatnonzero(prior.noise.members)
         word = int(SystemRng().words(1)[0])
-        return _machine(plan).query.states[int(members[word % len(members)])]
+        return machine_of(plan).query.states[int(members[word % len(members)])]
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
-        if _machine(new).chain != _machine(plan).chain:
+        if machine_of(new).chain != machine_of(plan).chain:
             raise InputError(OTHER_MODEL)
         days = _watched(plan), _watched(new)
         return state if days == (None, None) else self.begin(new)
 
     def room(self, plan: Plan) -> int:
-        hidden = _machine(plan).runtime.motion.hidden
+        hidden = machine_of(plan).runtime.motion.hidden
         plain = 1024 + HEADER.size + 4 * hidden + 2 * (hidden // 8 + 1)
-        watch = _machine(plan).watch
+        watch = machine_of(plan).watch
         return plain + (0 if watch is None else guard_of(plan, watch).room())
 
     def width(self, plan: Plan) -> int:
@@ -280,7 +268,7 @@ class Places:
         return LocationStream.of(plan, from_bytes(state))
 
 
-class Counts:
+class Counts(StreamKind):
     """Sums in steps of a series: a slot is an entry, and the last one of a step shows its sum.
 
     A step is charged, as a part of the series, when it is drawn. Entries that were not read add
@@ -292,9 +280,6 @@ class Counts:
     def slots(self, plan: Plan) -> int:
         return running(plan).query.every
 
-    def clock(self, plan: Plan) -> SlotClock | None:
-        return None
-
     def begin(self, plan: Plan) -> bytes:
         return self._bytes(running(plan).init())
 
@@ -304,9 +289,7 @@ class Counts:
             raise InputError("a reading of a count needs `state`, a state of the model")
         return given
 
-    def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Payer
-    ) -> tuple[bytes, ShownSlot]:
+    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
         over, read, sums = json.loads(state)
         before = RunningState(account.ordinal - over, over, read, tuple(sums))
         after, release = RunningStream(plan, before).read(
@@ -316,9 +299,7 @@ class Counts:
         status = COUNTING if release is None else SHOWN
         return self._bytes(after.state), ShownSlot(status, {"counts": shown})
 
-    def skip(
-        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
-    ) -> tuple[bytes, ShownSlot]:
+    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
         over, read, sums = json.loads(state)
         ends = over + 1 == self.slots(plan)
         if ends and status in (HIDDEN, SILENT):
@@ -326,9 +307,6 @@ class Counts:
             return self.step(plan, state, None, account)
         told = ShownSlot(COUNTING if status == HIDDEN else status, {"counts": None})
         return self.begin(plan) if ends else json.dumps([over + 1, read, sums]).encode(), told
-
-    def hides(self, plan: Plan, state: bytes) -> bool:
-        return True
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if new.task.family != plan.task.family:
@@ -406,11 +384,6 @@ def _watched(plan: Plan) -> PathLaw | None:
     return plan.body.watch.law(plan.body.chain)
 
 
-def _machine(plan: Plan) -> LocationMachine:
-    assert isinstance(plan.body, LocationMachine)
-    return plan.body
-
-
 def _place(plan: Plan, release: Any) -> dict[str, Any]:
     """What may be seen of a step, on the map too where the model has one."""
     point = release.point  # exact, so it is worth asking for once
@@ -420,7 +393,7 @@ def _place(plan: Plan, release: Any) -> dict[str, Any]:
         "unit": release.unit,
         "spread": round(float(release.spread), DIGITS),
     }
-    grid = getattr(_machine(plan).chain, "grid", None)
+    grid = getattr(machine_of(plan).chain, "grid", None)
     if grid is not None and len(release.estimate) == 2:
         lat, lon = _rounded(grid.to_degrees(release.estimate))
         value |= {"lat": lat, "lon": lon}

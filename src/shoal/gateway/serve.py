@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.options import flag, option
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,29 +28,26 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_com
 
 @app.command(epilog=EXAMPLES)
 def serve(
-    database: Annotated[
-        str | None, typer.Option(metavar="FILE|URL", help="SQLite file or postgresql:// URL.")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    database: Annotated[str | None, option("FILE|URL", "SQLite file or postgresql:// URL.")] = None,
+    host: Annotated[str | None, option(None, "Address to listen on.")] = None,
+    port: Annotated[int | None, option(None, "Port to listen on.")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; more than one needs PostgreSQL.")
+        int | None, option(None, "Processes; more than one needs PostgreSQL.")
     ] = None,
     settings_file: Annotated[
-        Path | None, typer.Option("--settings", metavar="FILE", help="SHOAL_…=VALUE lines.")
+        Path | None, option("FILE", "SHOAL_…=VALUE lines.", "--settings")
     ] = None,
     init: Annotated[
-        bool, typer.Option("--init", help="Prepare the database and print the first key, then end.")
+        bool, flag("--init", "Prepare the database and print the first key, then end.")
     ] = False,
-    space: Annotated[str, typer.Option(help="With --init: the space to make.")] = "home",
+    space: Annotated[str, option(None, "With --init: the space to make.")] = "home",
     town: Annotated[
-        bool, typer.Option("--town", help="Try it: made-up people, a new database in ./town.")
+        bool, flag("--town", "Try it: made-up people, a new database in ./town.")
     ] = False,
     restored: Annotated[
-        bool,
-        typer.Option("--restored", help="Go on from an older copy of the database, with care."),
+        bool, flag("--restored", "Go on from an older copy of the database, with care.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --init: print one object.")] = False,
+    as_json: Annotated[bool, flag("--json", "With --init: print one object.")] = False,
 ) -> None:
     """Run the live service: readings in, outputs out.
 
@@ -62,12 +60,8 @@ def serve(
         from shoal.gateway.settings import load_settings
     except ImportError:
         raise InputError("the gateway needs its extra; run: pip install 'shoal[serve]'") from None
-    given: dict[str, object] = {
-        "database": database,
-        "host": host,
-        "port": port,
-        "workers": workers,
-    }
+    given: dict[str, object] = {"database": database, "host": host, "port": port}
+    given["workers"] = workers
     if town:
         given |= _town_settings(given)
     settings = load_settings(settings_file, **given)
@@ -122,23 +116,16 @@ def _prepare(settings: Settings, space: str, *, as_json: bool) -> None:
     import re
 
     from shoal.gateway.keys import first_key
-    from shoal.gateway.problems import Problem
     from shoal.gateway.routes.bodies import NAME
-    from shoal.gateway.store import ALL, Store
+    from shoal.gateway.store import ALL, prepared
     from shoal.gateway.vault import write_key
 
     if not re.fullmatch(NAME, space):
         raise InputError(f"space is {space!r}; use letters, digits, '.', '_' and '-', at most 64")
     if not settings.state_keys and not settings.state_key_file.exists():
         write_key(settings.state_key_file)
-    store = Store(settings)
-    try:
-        store.migrate()
+    with prepared(settings) as store:
         made = store.write(ALL, lambda connection: first_key(connection, space))
-    except Problem as problem:
-        raise InputError(problem.detail) from None
-    finally:
-        store.close()
     if as_json:
         typer.echo(json.dumps({"space": space, "key": made.key, "token": made.token}))
         return
@@ -148,19 +135,15 @@ def _prepare(settings: Settings, space: str, *, as_json: bool) -> None:
 
 def _accept_older(settings: Settings) -> None:
     """Hold streams still that an older copy knows in part, and note where the ledger is now."""
-    from shoal.gateway.store import ALL, Store
+    from shoal.gateway.store import ALL, prepared
     from shoal.gateway.streams import House, now_seconds
     from shoal.gateway.ticker import hold_still, lay_anchor
     from shoal.gateway.vault import Vault, read_keys
 
-    store = Store(settings)
-    try:
-        store.migrate()
+    with prepared(settings) as store:
         rooms = House(store, Vault(read_keys(settings.state_keys, settings.state_key_file)))
         count = store.write(ALL, lambda connection: hold_still(rooms, connection, now_seconds()))
         lay_anchor(store, settings.head_file)
-    finally:
-        store.close()
     typer.echo(f"{count} streams with days are still until their day is over.", err=True)
 
 

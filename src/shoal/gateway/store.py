@@ -12,28 +12,20 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    TextClause,
-    create_engine,
-    event,
-    func,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from shoal.core.charge import Charge
-from shoal.core.errors import CannotCompose, OverBudget
+from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
 from shoal.gateway.problems import RETRY, Problem, not_understood, over_limit
 from shoal.gateway.settings import Settings
@@ -77,7 +69,7 @@ class Store:
     def write(self, space: str, work: Work[T]) -> T:
         """The result of `work`, committed; when it raises, nothing has changed."""
         if self._writer is not None:
-            return self._writer.run(work)
+            return self._writer.submit(work).result()
         return self._transact(work, space)
 
     def read(self, space: str, work: Work[T]) -> T:
@@ -173,6 +165,19 @@ class Store:
         raise AssertionError("unreachable")
 
 
+@contextmanager
+def prepared(settings: Settings) -> Iterator[Store]:
+    """A store with the newest schema, for a command; what it cannot do is the user's to mend."""
+    store = Store(settings)
+    try:
+        store.migrate()
+        yield store
+    except Problem as problem:
+        raise InputError(problem.detail) from None
+    finally:
+        store.close()
+
+
 class Waiting(NamedTuple):
     """Work that waits for the writer, who waits for it, and whether it is done by itself."""
 
@@ -196,10 +201,6 @@ class Writer:
         self._queue.put(Waiting(work, future, alone))
         return future
 
-    def run(self, work: Work[T]) -> T:
-        """The same, waited for."""
-        return self.submit(work).result()
-
     def stop(self) -> None:
         """Finish what waits, then end."""
         self._queue.put(None)
@@ -212,7 +213,8 @@ class Writer:
             while len(taken) < GROUP and not self._queue.empty():
                 taken.append(self._queue.get())
             going = None not in taken
-            wanted = [each for each in taken if each is not None and _begins(each.future)]
+            # whoever does not wait any more is left out; from here on nobody can stop it
+            wanted = [each for each in taken if each and each.future.set_running_or_notify_cancel()]
             group = [each for each in wanted if not each.alone]
             if group:
                 self._commit(group)
@@ -221,14 +223,13 @@ class Writer:
                     _run(each)
 
     def _commit(self, group: list[Waiting]) -> None:
+        told: list[tuple[Any, BaseException | None]]
         try:
             told = self._ledger.database.write(
                 lambda connection: [_attempt(connection, each.work) for each in group]
             )
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
-            for each in group:
-                each.future.set_exception(error)
-            return
+            told = [(None, error)] * len(group)
         for each, (result, failure) in zip(group, told, strict=True):
             if failure is None:
                 each.future.set_result(result)
@@ -241,11 +242,6 @@ def _run(waiting: Waiting) -> None:
         waiting.future.set_result(waiting.work())
     except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
         waiting.future.set_exception(error)
-
-
-def _begins(future: Future[Any]) -> bool:
-    """Whether somebody still waits; from here on nobody can stop it."""
-    return future.set_running_or_notify_cancel()
 
 
 def _attempt(connection: Connection, work: Work[Any]) -> tuple[Any, Exception | None]:

@@ -19,6 +19,7 @@ from shoal.audit.result import BRIEFLY, TOLERANCE, Audit, StreamWitness, Witness
 from shoal.audit.statistical import Estimate
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
+from shoal.core.numbers import finite
 from shoal.core.plan import Plan
 
 UNBUILT = (
@@ -157,11 +158,6 @@ def _belief(witness: Witness | StreamWitness | None) -> list[Props]:
         {"name": fact, "before": before, "after": after}
         for fact, before, after in zip(witness.facts, witness.before, witness.after, strict=True)
     ]
-
-
-def finite(value: float) -> float | None:
-    """A number that JSON has; None for infinity."""
-    return value if math.isfinite(value) else None
 
 
 STYLE = """

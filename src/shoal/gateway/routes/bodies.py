@@ -5,7 +5,6 @@ text, which is RFC 3339.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Header, Path, Request
@@ -129,11 +128,6 @@ async def addressed(person: PersonPath, stream: StreamPath, caller: Who) -> Addr
 
 
 Stream = Annotated[Address, Depends(addressed)]
-
-
-def finite(value: float) -> float | None:
-    """A number that JSON has; None for infinity."""
-    return value if math.isfinite(value) else None
 
 
 Seconds = float

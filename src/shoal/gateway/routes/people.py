@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from sqlalchemy import delete, insert, select
 
+from shoal.core.numbers import finite
 from shoal.gateway.beliefs import context_curves, heat_map
 from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
 from shoal.gateway.machines import SHOWN, SUPPRESSED
@@ -32,7 +33,6 @@ from shoal.gateway.routes.bodies import (
     Stream,
     StreamBody,
     Who,
-    finite,
 )
 from shoal.gateway.sight import grant, grants, overview, refusals, totals, withdraw
 from shoal.gateway.store import check_count

@@ -12,7 +12,7 @@ from shoal.cli import show
 from shoal.cli.attack import AttackView, AttackWish, held_by
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.core.errors import DataError
-from shoal.core.numbers import significant
+from shoal.core.numbers import finite, significant
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations, path_distance
 from shoal.places.events import event_curve
@@ -115,8 +115,8 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
         },
         "log_odds": {by: _largest(beliefs.odds(by)) for by in kinds},
         "promised": float(plan.guarantee.amount),
-        "loss_here": show.finite(float(beliefs.loss_here.max())),
-        "loss_path": show.finite(float(beliefs.loss_path[-1])),
+        "loss_here": finite(float(beliefs.loss_here.max())),
+        "loss_path": finite(float(beliefs.loss_path[-1])),
         "most_learned": _most_learned(found),
         "plan_model_error": None
         if found.others is None
@@ -199,7 +199,7 @@ def _most_learned(found: Attacked) -> dict[str, Any] | None:
         "step": step + 1,
         "truth": beliefs.states[truth],
         "other": beliefs.states[other],
-        "log_odds": show.finite(float(odds.joined[step])),
+        "log_odds": finite(float(odds.joined[step])),
         "truth_before": float(before[step]),
         "truth_after": float(after[step]),
         "other_before": float(np.exp(beliefs.log_before[step, other])),
@@ -216,8 +216,8 @@ def _step(found: Attacked, t: int) -> dict[str, Any]:
         "truth": None if place is None else beliefs.states[place],
         "released": None if point is None else list(point),
         "guess": {by: one.guesses[t].tolist() for by, one in errors},
-        "distance": {by: show.finite(float(one.distance[t])) for by, one in errors},
-        "belief_in_truth": {by: show.finite(float(one.belief[t])) for by, one in errors},
+        "distance": {by: finite(float(one.distance[t])) for by, one in errors},
+        "belief_in_truth": {by: finite(float(one.belief[t])) for by, one in errors},
         "entropy_bits": {by: float(one.bits[t]) for by, one in errors},
         "path": beliefs.trajectory[t],
     }
@@ -225,8 +225,8 @@ def _step(found: Attacked, t: int) -> dict[str, Any]:
 
 def _largest(odds: OddsOverTime) -> dict[str, float | None]:
     return {
-        "joined": show.finite(float(odds.joined.max())),
-        "any_two": show.finite(float(odds.any_two.max())),
+        "joined": finite(float(odds.joined.max())),
+        "any_two": finite(float(odds.any_two.max())),
     }
 
 

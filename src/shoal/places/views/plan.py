@@ -13,7 +13,7 @@ from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.cli.leak import StreamLeak
 from shoal.cli.plan import PlanView
 from shoal.core.errors import Refused
-from shoal.core.numbers import positive, significant
+from shoal.core.numbers import finite, positive, significant
 from shoal.core.plan import Plan
 from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
@@ -180,7 +180,7 @@ def places_object(plan: Plan) -> dict[str, Any]:
         "point_error": certificate.raw_error,
         "estimate_error": certificate.estimate_error,
         "guess_error": certificate.guess_error,
-        "any_two_states": show.finite(stage.spread),
+        "any_two_states": finite(stage.spread),
         "events": events_object(plan),
     }
 
@@ -348,7 +348,7 @@ def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
             "eta": float(epsilon),
             "mechanism": ORDINARY,
             "promised": {"epsilon": float(epsilon), "over": task.secrets.subject},
-            "epsilon": show.finite(last.at_most),
+            "epsilon": finite(last.at_most),
             "about": pair,
             "models": [{"model": model, "steps": [_object(row) for row in rows]}],
             "events": events,
@@ -391,7 +391,7 @@ def event_rows(watch: EventWatch, found: Rehearsal) -> list[dict[str, Any]]:
             "before": found.before[i],
             "lowest": found.low[i],
             "highest": found.high[i],
-            "told": show.finite(found.told[i]),
+            "told": finite(found.told[i]),
             "promised": float(watch.amounts[i]),
         }
         for i, (event, _) in enumerate(watch.events.pairs)
@@ -436,5 +436,5 @@ def _cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
 
 
 def _object(row: Horizon) -> dict[str, Any]:
-    told = None if row.told is None else show.finite(row.told)
-    return {"steps": row.steps, "told": told, "at_most": show.finite(row.at_most)}
+    told = None if row.told is None else finite(row.told)
+    return {"steps": row.steps, "told": told, "at_most": finite(row.at_most)}

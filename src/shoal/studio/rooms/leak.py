@@ -15,6 +15,7 @@ from shoal.chains.fit import fit_chain
 from shoal.chains.fit_check import FitCheck, check_fit
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
+from shoal.core.numbers import finite
 from shoal.core.plan import Plan
 from shoal.core.records import Sequences
 from shoal.core.registry import dumps, families
@@ -116,7 +117,7 @@ def leak_words(chain: MarkovChain, epsilon: float) -> dict[str, Any]:
             "belief": [{"name": name, "before": 0.5, "after": rows[name]} for name in rows],
         },
         "words": found.describe()[:1].upper() + found.describe()[1:],
-        "value": props.finite(found.value),
+        "value": finite(found.value),
         "believed": believed,
         "promised": promised,
     }
@@ -184,7 +185,7 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
         "bound": None if error is None else error.bound,
         "bars": props.leak_bars(choice.plan, _with_plans(choice.alternatives)),
         "odds": math.exp(epsilon),
-        "ordinary_odds": props.finite(math.exp(min(leakage(model, epsilon).value, 709.0))),
+        "ordinary_odds": finite(math.exp(min(leakage(model, epsilon).value, 709.0))),
     }
 
 

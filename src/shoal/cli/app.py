@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from shoal import __version__
+from shoal.cli.options import option
 from shoal.cli.show import CTRL_C, STOPPED, shortened, tell_when_compiling
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
@@ -134,10 +135,8 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except (InputError, Refused) as error:
             _stop(error, STOPPED if CTRL_C in str(error) else BAD_INPUT)
-        except BudgetError as error:
-            _stop(error, OVER_BUDGET)
-        except PromiseBroken as error:
-            _stop(error, BROKEN)
+        except (BudgetError, PromiseBroken) as error:
+            _stop(error, OVER_BUDGET if isinstance(error, BudgetError) else BROKEN)
         except typer.BadParameter as error:
             sentence = _of_option(error)
             if sentence is None:
@@ -219,9 +218,7 @@ def _print_version(wanted: bool) -> None:
 def shoal(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_print_version
-        ),
+        option(None, "Print the version.", "--version", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """Release correlated data with provable privacy.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -213,7 +213,9 @@ def attack_entries(plan: Plan, data: str, columns: NamedColumns, wish: AttackWis
     if wish.as_json:
         show.print_json(_object(found))
     else:
-        lines = _lines(plan, found, _entry_names(plan, held, len(truth)), wish.scale is None)
+        named = getattr(held, "variables", None) or getattr(plan.task.query, "variables", None)
+        entries = named or [f"entry {i + 1}" for i in range(len(truth))]
+        lines = _lines(plan, found, entries, wish.scale is None)
         words = "\n".join(f"{title}: {text}" for title, text in lines)
         show.console().print(show.paragraphs(words))
     drawn = None if wish.plot is None else belief_chart(beliefs, truth, name)
@@ -228,12 +230,6 @@ def _check_states(plan: Plan, held: Model) -> None:
             f"--adversary has the states {list(states)}; the query counts "
             f"{list(plan.task.query.states)}: give a model on these, in this order"
         )
-
-
-def _entry_names(plan: Plan, held: Model, count: int) -> list[str]:
-    """What to call the entries: by variable where they have names, else by number."""
-    names = getattr(held, "variables", None) or getattr(plan.task.query, "variables", None)
-    return list(names) if names else [f"entry {i + 1}" for i in range(count)]
 
 
 def with_scale(plan: Plan, scale: str) -> Plan:
@@ -289,7 +285,7 @@ def _by_knowledge(
 
 
 def _lines(
-    plan: Plan, found: SeriesAttack, entries: list[str], planned: bool
+    plan: Plan, found: SeriesAttack, entries: Sequence[str], planned: bool
 ) -> list[tuple[str, str]]:
     """The attack in words, each line with its title; `planned`: the noise is the plan's own."""
     beliefs, release = found.beliefs, found.release

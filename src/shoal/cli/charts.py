@@ -35,11 +35,11 @@ def check_charts() -> None:
 def noise_chart(comparison: RowComparison) -> bytes:
     """A PNG: the noise of every mechanism that applies, the chosen one in colour."""
     figure = _figure(8, 4)
-    draw_noise(figure.subplots(), comparison)
+    _draw_noise(figure.subplots(), comparison)
     return _png(figure)
 
 
-def draw_noise(axes: Any, comparison: RowComparison) -> None:
+def _draw_noise(axes: Any, comparison: RowComparison) -> None:
     """One bar per mechanism, least noise on top."""
     from shoal.cli.plan import mean_error
 
@@ -93,7 +93,7 @@ def tour_chart(
     figure = _figure(9, 11)
     leak, noise, histogram = figure.subplots(3, 1, height_ratios=(1, 2, 2))
     draw_leak(leak, ["proved"], [loss], eta)
-    draw_noise(noise, comparison)
+    _draw_noise(noise, comparison)
     bound = 0.0 if release.error is None else release.error.bound
     draw_histograms(histogram, release.answer.labels, truth, release.values, bound)
     histogram.set_ylabel(release.answer.unit)

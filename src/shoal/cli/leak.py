@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
     from shoal.spec.request import Request
 
-LeakShown = tuple[
-    dict[str, Any], tuple[list[str], list[float], float]
-]  # one object, bars of a chart
+Bars = tuple[list[str], list[float], float]  # of a chart: names, losses, what was promised
 
 app = options.new_app()
 
@@ -54,22 +52,27 @@ def leak(
 
     show.check_chart(plot, force=force)
     request = read_request(spec)
-    stream = hook("leak", request.task.secrets, request.task.query) is not None
+    stream = hook("leak", request.task.secrets, request.task.query)
     with show.limited(time_limit) as watch:
-        found, (names, losses, level) = (_of_stream if stream else _of_entries)(
-            request, eta, as_json=as_json
-        )
+        if stream is None:
+            found, bars = _of_entries(request, eta, as_json=as_json)
+        else:
+            told: StreamLeak = stream(request, eta)
+            found, bars = told.found, told.bars
+            if not as_json:
+                _print_stream(told)
     if as_json:
         show.print_json(found)
     if plot is not None:
         from shoal.cli.charts import leak_chart
 
+        names, losses, level = bars
         drawn = leak_chart(names, losses, level, **_axis(request.task))
         show.write_chart(plot, drawn, as_json=as_json)
     show.say_cut(watch, "the bounds are those that were known by then")
 
 
-def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> LeakShown:
+def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> tuple[dict[str, Any], Bars]:
     """What a release that is eta-DP for one entry leaks, as an object and as bars."""
     with show.working("measuring"):
         level = request.epsilon() if eta is None else positive(eta, "--eta")
@@ -88,30 +91,23 @@ class StreamLeak(NamedTuple):
     words: tuple[str, ...]
     titles: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    bars: tuple[list[str], list[float], float]
+    bars: Bars
 
 
-def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> LeakShown:
-    from shoal.core.registry import hook
-
-    leak: StreamLeak = hook("leak", request.task.secrets, request.task.query)(request, eta)
-    if not as_json:
-        screen = show.console()
-        for paragraph in leak.words:
-            screen.print(paragraph)
-            screen.print()
-        numbers = [place for place, title in enumerate(leak.titles) if title]
-        screen.print(show.table(leak.titles, leak.rows, numbers=numbers))
-    return leak.found, leak.bars
+def _print_stream(leak: StreamLeak) -> None:
+    screen = show.console()
+    for paragraph in leak.words:
+        screen.print(paragraph)
+        screen.print()
+    numbers = [place for place, title in enumerate(leak.titles) if title]
+    screen.print(show.table(leak.titles, leak.rows, numbers=numbers))
 
 
 def _axis(task: Task) -> dict[str, str]:
     """What the bars of a chart are about, where that is not an entry of a data set."""
-    words = {
-        "policy": "epsilon: the most the log-odds between two states at a step can change",
-        "location-set": "epsilon: the most the log-odds between two states at a step can change",
-        "delta-privacy": "the most a belief in a sensitive context can rise",
-    }
+    step = "epsilon: the most the log-odds between two states at a step can change"
+    rise = "the most a belief in a sensitive context can rise"
+    words = {"policy": step, "location-set": step, "delta-privacy": rise}
     label = words.get(task.secrets.notion)
     return {} if label is None else {"label": label, "title": "What an ordinary stream leaks"}
 
@@ -132,7 +128,7 @@ def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dic
 
 
 def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
-    """Promise and truth in words, then as bars."""
+    """Promise and truth in words, then as bars: the losses in full, group bounds cut if need be."""
     screen = show.console()
     level = float(eta)
     screen.print(_promise(task, level))
@@ -140,13 +136,19 @@ def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         screen.print(f"Under {row['model']}, {row['sentence']}.")
     screen.print()
+    most = max([level, *(float(row["loss"]) for row in rows if math.isfinite(row["loss"]))])
+    longest = min(max([most, *(float(row["group_bound"]) for row in rows)]), 2 * most)
     plain = screen.options.ascii_only
-    titles = ("", "epsilon", "", "holds")
     cells = [
-        (name, _number(value), show.bar(value, _longest(level, rows), ascii_only=plain), note)
+        (
+            name,
+            "∞" if math.isinf(value) else significant(value),
+            show.bar(value, longest, ascii_only=plain),
+            note,
+        )
         for name, value, note in _lines(level, rows)
     ]
-    screen.print(show.table(titles, cells, numbers=(1,)))
+    screen.print(show.table(("", "epsilon", "", "holds"), cells, numbers=(1,)))
 
 
 def _promise(task: Task, level: float) -> str:
@@ -170,32 +172,17 @@ def _lines(level: float, rows: list[dict[str, Any]]) -> list[tuple[str, float, s
     """Name, epsilon and meaning of every bar."""
     lines = [("promised", level, "if entries were independent")]
     for i, row in enumerate(rows):
-        known = row["loss"] < row["group_bound"]
+        known, tied = row["loss"] < row["group_bound"], row["tied"]
         words = "against somebody who knows the model" if known else "no better bound is known"
         lines.append((_title(i, rows), row["loss"], words))
-        lines.append(("", row["group_bound"], _group_words(row["tied"])))
+        whole = "at any length" if tied is None else f"of {tied:,} entries"
+        comma = "," if tied is None else ""
+        lines.append(("", row["group_bound"], f"whatever the law{comma} {whole}"))
     return lines
-
-
-def _longest(level: float, rows: list[dict[str, Any]]) -> float:
-    """What a full bar stands for: room for the losses, with the group bounds cut if need be."""
-    most = max([level, *(float(row["loss"]) for row in rows if math.isfinite(row["loss"]))])
-    bounds = [float(row["group_bound"]) for row in rows]
-    return min(max([most, *bounds]), 2 * most)
 
 
 def _title(index: int, rows: list[dict[str, Any]]) -> str:
     return "proved" if len(rows) == 1 else f"model[{index}]"
-
-
-def _group_words(tied: int | None) -> str:
-    if tied is None:
-        return "whatever the law, at any length"
-    return f"whatever the law of {tied:,} entries"
-
-
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else significant(value)
 
 
 def _object(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> dict[str, Any]:

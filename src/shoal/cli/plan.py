@@ -53,7 +53,7 @@ def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
 
 def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str, Any]:
     """The object `shoal plan --json` prints; of work that was cut short without the least error."""
-    from shoal.additive.choice import verify_promise
+    from shoal.additive.choice import standing, verify_promise
     from shoal.core.codec import encode
 
     plan = comparison.plan
@@ -79,7 +79,9 @@ def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str
         },
         "composition": [{**encode(rule), "meaning": rule.describe()} for rule in plan.composition],
         "alternatives": {
-            name: {"refused": row} if isinstance(row, str) else _brief(row)
+            name: {"refused": row}
+            if isinstance(row, str)
+            else {"scale": row.scale, "cost": row.cost, "standing": standing(row)}
             for name, row in comparison.alternatives.items()
         },
     }
@@ -120,12 +122,6 @@ def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
         return choose(task, epsilon, mechanism).plan
     except (Refused, InputError, PromiseBroken) as refusal:
         return str(refusal)
-
-
-def _brief(plan: Plan) -> dict[str, Any]:
-    from shoal.additive.choice import standing
-
-    return {"scale": plan.scale, "cost": plan.cost, "standing": standing(plan)}
 
 
 def _noise(plan: Plan) -> dict[str, str] | None:

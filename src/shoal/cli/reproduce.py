@@ -30,11 +30,11 @@ def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="Experiments to run; all by default.")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    listed: Annotated[bool, options.flag("--list", "List the experiments.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for NAME.md and figures; printed when omitted.")
+        Path | None, options.option(None, "Folder for NAME.md and figures; printed when omitted.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, options.flag("--json", "Print one JSON object.")] = False,
 ) -> None:
     """Make the papers' tables and figures again, with the paper's number beside ours.
 
@@ -45,7 +45,9 @@ def reproduce(
 
     if listed:
         rows = {name: row.summary for name, row in EXPERIMENTS.items()}
-        show.print_json(rows) if as_json else typer.echo(_list(rows))
+        width = max(map(len, rows)) + 2
+        lines = "\n".join(f"{name:<{width}}{summary}" for name, summary in rows.items())
+        show.print_json(rows) if as_json else typer.echo(lines)
         return
     chosen = names or list(EXPERIMENTS)
     for name in chosen:
@@ -85,11 +87,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return finite(value) if isinstance(value, float) else value
-
-
-def _list(rows: dict[str, str]) -> str:
-    width = max(map(len, rows)) + 2
-    return "\n".join(f"{name:<{width}}{summary}" for name, summary in rows.items())
 
 
 def _write(folder: Path, report: Report) -> None:

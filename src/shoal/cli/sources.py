@@ -182,9 +182,6 @@ def _members(wish: ReleaseWish, columns: NamedColumns) -> tuple[str, ...] | str 
     return values_in(wish.data, wish.members, columns.where, columns.sep)
 
 
-# What a release is made from: a plan, stored or calibrated from a spec, and columns of a file.
-
-
 PLACES = ("state", "latitude", "longitude")
 
 
@@ -213,13 +210,10 @@ class NamedColumns:
         """What the section of a spec says."""
         if data is None:
             return cls()
-        together = data.release == "together"
-        names = ("missing", "bins", "tz", "where", "sep", "every", "periods")
-        rest = {name: getattr(data, name) for name in names}
-        return cls(
-            data.state, data.series, data.time, data.gap, together, data.lat, data.lon,
-            unit=data.time_unit, **rest,
-        )  # fmt: skip
+        named = {"latitude": "lat", "longitude": "lon", "unit": "time_unit"}
+        said = {name: named.get(name, name) for name in cls.__slots__ if name != "together"}
+        own = {name: getattr(data, key) for name, key in said.items()}
+        return cls(together=data.release == "together", **own)
 
     @property
     def parts(self) -> bool:
@@ -335,7 +329,7 @@ def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
             raise InputError(
                 f"every is {columns.every!r}, but the rows are not entries of series; drop it"
             )
-        return Series({name: partial(_same, records) for name, records in found.items()}, {})
+        return Series({name: partial(found.__getitem__, name) for name in found}, {})
     states = plan.task.query.states
     dataset = read_data(data, columns, states)
     if columns.together:
@@ -347,10 +341,6 @@ def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
     names = note_small(dataset, lambda told: typer.echo(f"NOTE: {told}.", err=True))
     reads = {name: partial(_one_series, plan, dataset, name) for name in names}
     return Series(reads, dataset.parts)
-
-
-def _same(records: Any) -> Any:
-    return records
 
 
 def _one_series(plan: Plan, dataset: Dataset, name: str) -> Any:
@@ -374,18 +364,16 @@ def read_data(path: str, columns: NamedColumns, states: Sequence[str] | None = N
         )
     if columns.gap is not None and columns.time is None:
         raise InputError("gap is given without a time column; name it with --time, or drop gap")
-    named = {"state": columns.state, "series": columns.series, "time": columns.time}
     with show.working("reading"):
-        return dataset_of(path, states, **named, gap=columns.gap, **columns.raw)
-
-
-# Pauses in times that are otherwise even: told, because without a gap they count as one step.
+        return dataset_of(path, states, gap=columns.gap, **columns.named)
 
 
 def note_pauses(path: str, columns: NamedColumns) -> None:
-    """Tells the owner of the data about pauses that nothing cuts."""
+    """Tells the owner of the data about pauses that nothing cuts, which count as one step."""
+    if columns.time is None or columns.gap is not None or columns.state is None:
+        return
     with show.working("reading"):
-        found = pauses_of(path, columns)
+        found = _pauses(path, columns)
     if found is not None:
         typer.echo(
             f"NOTE: {found.describe()}; each counts as one step. Give --gap to begin a new chain "
@@ -394,10 +382,8 @@ def note_pauses(path: str, columns: NamedColumns) -> None:
         )
 
 
-def pauses_of(path: str, columns: NamedColumns) -> Pauses | None:
-    """Pauses in the files at `path`, when a time is named and no gap cuts them."""
-    if columns.time is None or columns.gap is not None or columns.state is None:
-        return None
+def _pauses(path: str, columns: NamedColumns) -> Pauses | None:
+    """Pauses in the files at `path`: steps much longer than the usual one."""
     import polars as pl
 
     from shoal.data.read import load_columns, matching, names_of
@@ -405,7 +391,7 @@ def pauses_of(path: str, columns: NamedColumns) -> Pauses | None:
     from shoal.data.times import pauses_in
 
     raw = {name: said for name, said in columns.raw.items() if name not in ("sep", "bins")}
-    named = Columns(state=columns.state, series=columns.series, time=columns.time, **raw)
+    named = Columns(state=str(columns.state), series=columns.series, time=columns.time, **raw)
     files = matching(path)
     parts = [
         owners_and_times(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.options import flag, option
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,26 +27,29 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_com
 
 @app.command(epilog=EXAMPLES)
 def serve(
-    database: Annotated[str | None, option("FILE|URL", "SQLite file or postgresql:// URL.")] = None,
-    host: Annotated[str | None, option(None, "Address to listen on.")] = None,
-    port: Annotated[int | None, option(None, "Port to listen on.")] = None,
+    database: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="SQLite file or postgresql:// URL.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     workers: Annotated[
-        int | None, option(None, "Processes; more than one needs PostgreSQL.")
+        int | None, typer.Option(help="Processes; more than one needs PostgreSQL.")
     ] = None,
     settings_file: Annotated[
-        Path | None, option("FILE", "SHOAL_…=VALUE lines.", "--settings")
+        Path | None, typer.Option("--settings", metavar="FILE", help="SHOAL_…=VALUE lines.")
     ] = None,
     init: Annotated[
-        bool, flag("--init", "Prepare the database and print the first key, then end.")
+        bool, typer.Option("--init", help="Prepare the database and print the first key, then end.")
     ] = False,
-    space: Annotated[str, option(None, "With --init: the space to make.")] = "home",
+    space: Annotated[str, typer.Option(help="With --init: the space to make.")] = "home",
     town: Annotated[
-        bool, flag("--town", "Try it: made-up people, a new database in ./town.")
+        bool, typer.Option("--town", help="Try it: made-up people, a new database in ./town.")
     ] = False,
     restored: Annotated[
-        bool, flag("--restored", "Go on from an older copy of the database, with care.")
+        bool,
+        typer.Option("--restored", help="Go on from an older copy of the database, with care."),
     ] = False,
-    as_json: Annotated[bool, flag("--json", "With --init: print one object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --init: print one object.")] = False,
 ) -> None:
     """Run the live service: readings in, outputs out.
 

@@ -1,4 +1,4 @@
-"""Plans of a job: calibrated once for equal tasks, kept for later, checked when they come back."""
+"""Plans of a job: calibrated once for equal tasks, stored ones checked when they come back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import InputError, StoredError
+from shoal.core.plan import Plan
 from shoal.core.registry import dumps
-from shoal.jobs.job import PlanCache, job_plans
+from shoal.jobs.job import job_plans
+from shoal.spec.request import Request
 from tests.cli.conftest import SPEC
 
 
@@ -21,25 +23,28 @@ def specs(folder: Path) -> Path:
     return folder
 
 
-def test_equal_tasks_are_calibrated_once(tmp_path: Path) -> None:
-    cache = PlanCache(tmp_path / "cache")
-    plans, data = job_plans(specs(tmp_path / "specs"), cache)
+def test_equal_tasks_are_calibrated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Plan] = []
+
+    def counted(request: Request, **told: bool) -> Plan:
+        made.append(plan_of(request, **told))
+        return made[-1]
+
+    plan_of = Request.plan
+    monkeypatch.setattr(Request, "plan", counted)
+    plans, data = job_plans(specs(tmp_path / "specs"))
     assert set(plans) == {"day", "night", "late"}
-    assert cache.calibrations == 2
+    assert len(made) == 2
     assert plans["day"] == plans["late"] != plans["night"]
     assert data is not None
-    again = PlanCache(tmp_path / "cache")
-    assert job_plans(tmp_path / "specs", again)[0] == plans
-    assert again.calibrations == 0
 
 
-def test_a_cached_plan_that_was_changed_is_refused(tmp_path: Path) -> None:
-    folder = specs(tmp_path / "specs")
-    job_plans(folder, PlanCache(tmp_path / "cache"))
-    for file in (tmp_path / "cache").iterdir():
-        file.write_text(file.read_text().replace('"group"', '"laplace"'))
+def test_a_stored_plan_that_was_changed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    stored = dumps(job_plans(tmp_path / "spec.toml")[0][""])
+    (tmp_path / "plan.json").write_text(stored.replace('"group"', '"laplace"'))
     with pytest.raises(StoredError):
-        job_plans(folder, PlanCache(tmp_path / "cache"))
+        job_plans(tmp_path / "plan.json")
 
 
 def test_a_stored_plan_serves_everybody(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from shoal.core.registry import dumps, loads
 from shoal.events.window import SlotClock
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
+from shoal.jobs.job import Job
 from shoal.jobs.live import UNUSABLE, KeyedRng, Live, LiveReading, LiveRow
-from shoal.jobs.report import Made, Recipe, StreamJob, all_rows, guarantee_of
+from shoal.jobs.report import Made, StreamJob, all_rows, guarantee_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,15 +169,15 @@ def _table(plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bo
 
 
 def _release(
-    plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
+    plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None
 ) -> Made:
     days, kept, refused = release_days(
         plan,
         census,
         units,
-        recipe.states,
-        by_clock=recipe.layout.on_the_wall,
-        seed=recipe.seed,
+        job.states,
+        by_clock=job.layout.on_the_wall,
+        seed=job.seed,
         charging=charging,
     )
     return Made(days, all_rows(census, kept), refused)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
 from shoal.core.charge import check_periods, refuse_seed
-from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.plan import Plan, Sampler
 from shoal.core.records import shown_names
@@ -21,78 +20,51 @@ from shoal.data.rows import MISSING
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
 from shoal.jobs.journal import fits
-from shoal.spec.fields import load_stored, parse_stored, read_text
-from shoal.spec.request import DataSection, Request, parse_request
+from shoal.spec.fields import parse_stored, read_text
+from shoal.spec.request import DataSection, parse_request
 
 if TYPE_CHECKING:
     from shoal.jobs.tidy import Locator
-
-
-class PlanCache:
-    """Calibrated plans by the fingerprint of what was asked: task, amount and mechanism.
-
-    With a `folder` they are kept for later jobs too; a plan from there is evaluated again before
-    it is used, because somebody may have changed the file.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._known: dict[str, Plan] = {}
-        self.calibrations = 0
-
-    def plan(self, request: Request, *, parts: bool = False) -> Plan:
-        """The plan of a request, calibrated only when nobody asked for the same before."""
-        amount = request.epsilon()
-        own = "parts" if parts else request.mechanism
-        asked = digest([request.task.fingerprint, str(amount), own])
-        if asked not in self._known:
-            found = None if parts else self._stored(asked, request)
-            self._known[asked] = found or self._calibrated(request, asked, parts=parts)
-        return self._known[asked]
-
-    def _calibrated(self, request: Request, asked: str, *, parts: bool) -> Plan:
-        plan = request.plan(parts=parts)
-        self.calibrations += 1
-        if self._folder is not None and not parts:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            atomic_write(self._folder / f"{asked}.json", dumps(plan) + "\n")
-        return plan
-
-    def _stored(self, asked: str, request: Request) -> Plan | None:
-        if self._folder is None or not (self._folder / f"{asked}.json").exists():
-            return None
-        path = self._folder / f"{asked}.json"
-        plan = rechecked(load_stored(path, "cached plan"), path)
-        same = plan.task == request.task and plan.guarantee.amount == request.epsilon()
-        return plan if same else None  # another plan under this name answers another question
 
 
 Parts = Callable[[DataSection | None], bool]
 
 
 def job_plans(
-    source: Path, cache: PlanCache | None = None, parts: Parts = lambda data: False
+    source: Path, parts: Parts = lambda data: False
 ) -> tuple[dict[str, Plan], DataSection | None]:
     """Group to plan, and where the first spec says the data is.
 
     `source` is a spec or a stored plan, for everybody (the group ""), or a folder of them, each
     named after its group. `parts` says of a spec's section whether releases are about parts of a
-    series, so that its epsilon is for all of them together.
+    series, so that its epsilon is for all of them together. Equal tasks are calibrated once.
     """
-    cache = cache or PlanCache()
+    known: dict[object, Plan] = {}
     if not source.is_dir():
-        plan, data = _load(source, cache, parts)
+        plan, data = _load(source, known, parts)
         return {"": plan}, data
     files = sorted(path for path in source.iterdir() if path.suffix in (".toml", ".json"))
     if not files:
         raise InputError(
             f"{str(source)!r} holds no spec; put one GROUP.toml or GROUP.json there per group"
         )
-    loaded = {path.stem: _load(path, cache, parts) for path in files}
+    loaded = {path.stem: _load(path, known, parts) for path in files}
     if len(loaded) < len(files):
         raise InputError(f"{str(source)!r} holds two files for one group; keep one of them")
     data = next((section for _, section in loaded.values() if section is not None), None)
     return {group: plan for group, (plan, _) in loaded.items()}, data
+
+
+def _load(path: Path, known: dict[object, Plan], parts: Parts) -> tuple[Plan, DataSection | None]:
+    text = read_text(path, "spec or plan")
+    if text.lstrip().startswith("{"):
+        return rechecked(parse_stored(text, path, "plan"), path), None
+    request = parse_request(text, folder=path.parent, name=str(path))
+    own = "parts" if parts(request.data) else request.mechanism
+    asked = (request.task, request.epsilon(), own)
+    if asked not in known:
+        known[asked] = request.plan(parts=own == "parts")
+    return known[asked], request.data
 
 
 def rechecked(stored: object, path: Path) -> Plan:
@@ -115,14 +87,6 @@ def rechecked(stored: object, path: Path) -> Plan:
             f"{measured:g}: the file was changed; make it again with `shoal plan`"
         )
     return stored
-
-
-def _load(path: Path, cache: PlanCache, parts: Parts) -> tuple[Plan, DataSection | None]:
-    text = read_text(path, "spec or plan")
-    if text.lstrip().startswith("{"):
-        return rechecked(parse_stored(text, path, "plan"), path), None
-    request = parse_request(text, folder=path.parent, name=str(path))
-    return cache.plan(request, parts=parts(request.data)), request.data
 
 
 # A job: a plan for everybody or one per group, the files, the columns, and where it all goes.

@@ -23,7 +23,6 @@ from shoal.jobs.job import MEMORY, NOTES, Job, calendar, load_job
 from shoal.jobs.journal import Journal, alone
 from shoal.jobs.report import (
     JobReport,
-    Recipe,
     part_name,
     release_shard,
     report_of,
@@ -148,8 +147,7 @@ def attempt(
         import polars as pl
 
         rows = pl.DataFrame(schema=tidy_schema(job.layout))
-    recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
-    outcome = release_shard(rows, recipe, charging)
+    outcome = release_shard(rows, job, charging)
     folder = journal.attempt(shard)  # where nobody looks yet, laid out as in the output
     for group, table in outcome.releases.items():
         write_parquet(folder / part_name(shard, job.layout.group, group), table)

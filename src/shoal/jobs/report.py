@@ -20,8 +20,8 @@ from shoal.core.registry import plan_hook
 from shoal.data.write import atomic_write, guarantee_columns, promise_columns
 from shoal.jobs.census import Census, take_census
 from shoal.jobs.drawing import Charging, Drawn, draw, release_maker
-from shoal.jobs.inputs import BadFile, Layout
-from shoal.jobs.job import ALL
+from shoal.jobs.inputs import BadFile
+from shoal.jobs.job import ALL, Job
 
 if TYPE_CHECKING:
     import polars as pl
@@ -225,16 +225,6 @@ CHARGED = 2000  # subjects in one transaction of the ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What an engine needs to know to turn a shard's rows into releases; plain values only."""
-
-    plans: Mapping[str, Plan]
-    layout: Layout
-    states: tuple[str, ...]
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardResult:
     """The releases of a shard by group, its refusals, and the counts for the journal."""
 
@@ -254,12 +244,12 @@ class Made(NamedTuple):
     refused: dict[int, str]
 
 
-def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None) -> ShardResult:
+def release_shard(rows: pl.DataFrame, job: Job, charging: Charging | None) -> ShardResult:
     """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
     import polars as pl
 
-    lenient = any(not isinstance(plan.body, Sampler) for plan in recipe.plans.values())
-    census = take_census(rows, recipe.layout, len(recipe.states), lenient=lenient)
+    lenient = any(not isinstance(plan.body, Sampler) for plan in job.plans.values())
+    census = take_census(rows, job.layout, len(job.states), lenient=lenient)
     names = zip(census.subjects, census.periods, census.members, strict=True)
     if charging is not None:  # known before the first of them is charged
         unnamable = (unit for unit, own in enumerate(names) if not charging.can_name(*own))
@@ -272,12 +262,12 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
     counts: dict[str, int] = defaultdict(int)
     done: dict[int, int] = {}
     for group, units in sorted(groups.items()):
-        plan = recipe.plans.get(group if recipe.layout.group is not None else ALL)
+        plan = job.plans.get(group if job.layout.group is not None else ALL)
         if plan is None:
             refused |= {unit: census.problems.get(unit, NO_PLAN) for unit in units}
             continue
         parts = [
-            _made(plan, census, some, recipe, charging) for some in _batches(units, plan, charging)
+            _made(plan, census, some, job, charging) for some in _batches(units, plan, charging)
         ]
         tables[group] = pl.concat([part.table for part in parts])
         for part in parts:
@@ -299,7 +289,7 @@ class StreamJob(NamedTuple):
     `maps` makes what turns coordinates into states of the plans.
     """
 
-    release: Callable[[Plan, Census, list[int], Recipe, Charging | None], Made]
+    release: Callable[[Plan, Census, list[int], Job, Charging | None], Made]
     by_days: bool = False
     calendar: Callable[[Plan], str | None] = lambda plan: None
     maps: Callable[[Mapping[str, Plan], tuple[str, ...]], Locator] | None = None
@@ -314,13 +304,13 @@ def stream_job(plan: Plan) -> StreamJob:
 
 
 def _made(
-    plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
+    plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None
 ) -> Made:
     """The releases of these units by the kind of their plan."""
     if not isinstance(plan.body, Sampler):
-        return stream_job(plan).release(plan, census, units, recipe, charging)
-    told: dict[str, Any] = {"seed": recipe.seed, "charging": charging, "layout": recipe.layout}
-    drawn, refused = draw(plan, census, units, recipe.states, **told)
+        return stream_job(plan).release(plan, census, units, job, charging)
+    told: dict[str, Any] = {"seed": job.seed, "charging": charging, "layout": job.layout}
+    drawn, refused = draw(plan, census, units, job.states, **told)
     return Made(release_table(drawn, census), all_rows(census, drawn.units), refused)
 
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import Connection, text
 
 from shoal.core.charge import Charge, Part, Rng
 from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerError
@@ -53,6 +53,7 @@ TIMEOUT = 30.0  # seconds to wait for another writer
 PAGE = 1000  # rows fetched at once
 LONGEST_AMOUNT = 400  # characters of a number in a limit
 
+_ENTRIES = f"SELECT {', '.join(Entry._fields)} FROM shoal_entries"
 Etas = list[tuple[Fraction | None, int]]  # of charges, and how often
 
 
@@ -239,7 +240,8 @@ class SqlLedger(Shown):
             counts = found[subject].counts + found[EACH].counts
             each = period == EACH
             periods = sorted({kind.period for kind in counts}) if each else [period]
-            tallies = [self._tally(connection, counts, one, requester) for one in periods]
+            plan = partial(self._till.books.plan, connection)
+            tallies = [tally(counts, plan, one, requester) for one in periods]
             steps = not each and any(plan.by_step for plan, _ in tallies[0])
             none: Etas = [(None, 0)]
             etas = _etas(connection, subject, period, requester) if steps else none
@@ -311,27 +313,23 @@ class SqlLedger(Shown):
         if subject is None:
             order = lambda entry: (entry.at, entry.subject, entry.place)  # noqa: E731
             return sorted(self.each_charge(), key=order)
-        names = ", ".join(Entry._fields)
-        asked = text(f"SELECT {names} FROM shoal_entries WHERE subject = :subject ORDER BY place")
-        rows = self.database.read(partial(_fetched, asked, {"subject": subject}))
+        asked = text(f"{_ENTRIES} WHERE subject = :subject ORDER BY place")
+        rows = self.database.read(lambda c: c.execute(asked, {"subject": subject}).all())
         return [entry_of(row) for row in rows]
 
     def each_charge(self) -> Iterator[Entry]:
         """All charges, subject by subject, fetched as they are needed."""
-        subject, place = "", 0
-        names = ", ".join(Entry._fields)
-        asked = text(
-            f"SELECT {names} FROM shoal_entries WHERE (subject, place) > (:subject, :place) "
-            f"ORDER BY subject, place LIMIT {PAGE}"
-        )
-        while True:
-            given = {"subject": subject, "place": place}
-            rows = self.database.read(partial(_fetched, asked, given))
-            if not rows:
-                return
+        after = "(subject, place) > (:subject, :place)"
+        asked = text(f"{_ENTRIES} WHERE {after} ORDER BY subject, place LIMIT {PAGE}")
+        given: dict[str, Any] = {"subject": "", "place": 0}
+
+        def page(connection: Connection) -> Sequence[Any]:
+            return connection.execute(asked, given).all()
+
+        while rows := self.database.read(page):
             for row in rows:
                 yield entry_of(row)
-            subject, place = rows[-1].subject, rows[-1].place
+            given = {"subject": rows[-1].subject, "place": rows[-1].place}
 
     def release(self, entry: Entry) -> Release:
         """The release that a stored charge paid for."""
@@ -398,16 +396,6 @@ class SqlLedger(Shown):
         except (KeyError, OSError):
             return f"user {os.getuid()}"
 
-    def _tally(
-        self,
-        connection: Connection,
-        counts: Counter[Kind],
-        period: str | None,
-        requester: str | None,
-    ) -> Tally:
-        books = self._till.books
-        return tally(counts, lambda name: books.plan(connection, name), period, requester)
-
     def _check_open(self) -> None:
         if self.obstacle is not None:
             raise LedgerError(f"the ledger {self.database.name} is read-only: {self.obstacle}")
@@ -434,10 +422,6 @@ def _one(outcomes: list[Settlement]) -> Release:
     if isinstance(outcome, BudgetError):
         raise outcome
     return outcome
-
-
-def _fetched(asked: TextClause, given: dict[str, Any], connection: Connection) -> list[Any]:
-    return list(connection.execute(asked, given))
 
 
 def _total(tally: Tally, conversions: Conversions) -> Total | CannotCompose:

@@ -24,8 +24,9 @@ from shoal.events.automaton import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
 from shoal.jobs.inputs import Layout
+from shoal.jobs.job import Job
 from shoal.jobs.live import UNUSABLE, KeyedRng, Live, LiveReading, LiveRow
-from shoal.jobs.report import Made, Recipe, StreamJob, guarantee_of
+from shoal.jobs.report import Made, StreamJob, guarantee_of
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN
 from shoal.places.machine import LocationMachine, grid_in_km, machine_of
 from shoal.places.map import Grid
@@ -402,14 +403,12 @@ def _too_long(plan: Plan, census: Census, units: Sequence[int]) -> dict[int, str
     return found
 
 
-def _job(
-    plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
-) -> Made:
-    own = OwnStates.of(plan, recipe.states)
+def _job(plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None) -> Made:
+    own = OwnStates.of(plan, job.states)
     outside = own.outside(census, units)
     inside = [unit for unit in units if unit not in outside]
     steps, done, refused = release_traces(
-        plan, census, inside, place=own.place, seed=recipe.seed, charging=charging
+        plan, census, inside, place=own.place, seed=job.seed, charging=charging
     )
     return Made(steps, done, outside | refused)
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -149,30 +150,35 @@ class PowerWalk(Protocol):
 
 
 class Powers:
-    """Walk of a time-homogeneous chain: any power from a few stored ones."""
+    """Walk of a time-homogeneous chain: any power from a few stored ones.
+
+    A power is the same product whatever was asked before, so all may share the powers `of` a
+    matrix.
+    """
+
+    _held: ClassVar[WeakValueDictionary[bytes, Powers]] = WeakValueDictionary()
 
     def __init__(self, transition: Floats) -> None:
         self.size = len(transition)
-        self._doubled = [Kernel.of(transition)]  # powers 1, 2, 4, …
-        self._known: dict[int, Kernel] = {}
+        self._known = {1: Kernel.of(transition)}
+
+    @classmethod
+    def of(cls, transition: Floats) -> Powers:
+        """The powers of a matrix, those that are there while somebody holds them."""
+        key = transition.tobytes()
+        found = cls._held.get(key)
+        if found is None:
+            found = cls._held[key] = cls(transition)
+        return found
 
     def kernel(self, start: int, steps: int) -> Kernel:
         """The `steps`-th power, steps at least 1; `start` does not matter."""
         found = self._known.get(steps)
         if found is None:
-            found = self._product(steps)
-            self._known[steps] = found
+            highest = 1 << (steps.bit_length() - 1)
+            first, rest = (highest, steps - highest) if steps > highest else (steps // 2,) * 2
+            found = self._known[steps] = self.kernel(0, first).then(self.kernel(0, rest))
         return found
-
-    def _product(self, steps: int) -> Kernel:
-        highest = steps.bit_length() - 1
-        while len(self._doubled) <= highest:
-            last = self._doubled[-1]
-            self._doubled.append(last.then(last))
-        rest = steps - (1 << highest)
-        if rest == 0:
-            return self._doubled[highest]
-        return self._doubled[highest].then(self.kernel(0, rest))
 
 
 class KernelSegments:

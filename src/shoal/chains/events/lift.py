@@ -133,11 +133,11 @@ class PlainChain:
 
     @cached_property
     def _ahead(self) -> Ahead:
-        return Ahead(Powers(self.transition))
+        return Ahead(Powers.of(self.transition))
 
     @cached_property
     def _behind(self) -> Behind:
-        return behind(self.initial, Powers(self.transition), self.length - 1)
+        return behind(self.initial, Powers.of(self.transition), self.length - 1)
 
     def added(self, eta: float, entries: int) -> Floats:
         """What that many entries after a node, or (negative) before it, can add. Rounds up."""

@@ -231,7 +231,7 @@ class PastFutureBound:
             return None
         task, keep, chosen = self.task, math.exp(-decay), self._chosen
         table = self._bridge(size)
-        possible = Powers(task.matrices[0]).kernel(0, size).possible
+        possible = Powers.of(task.matrices[0]).kernel(0, size).possible
         smallest = float(table.sum(axis=-1)[possible].min())
         if smallest < RAREST or not _deep_enough(self._span(size, decay), smallest):
             return None

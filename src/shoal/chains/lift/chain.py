@@ -208,7 +208,11 @@ class ChainLift(Searched):
         """The same chain at any length: never a smaller loss, and no slower for long chains."""
         if self.length is None or self.transitions.ndim == 3:
             return self
-        return ChainLift(self.states, self.initial, self.transitions, self.metric, None)
+        endless = ChainLift(self.states, self.initial, self.transitions, self.metric, None)
+        vars(endless)["_ahead"] = self._ahead  # what follows does not depend on the length,
+        if self._behind.settled == 0:  # nor what came before, from a stationary start
+            vars(endless)["_behind"] = self._behind
+        return endless
 
     @cached_property
     def rule(self) -> Rule:
@@ -229,12 +233,12 @@ class ChainLift(Searched):
         return (
             KernelSegments(self.transitions)
             if self.transitions.ndim == 3
-            else Powers(self.transitions)
+            else Powers.of(self.transitions)
         )
 
     @cached_property
     def _ahead(self) -> Ahead:
-        return Ahead(Powers(self.transitions))
+        return Ahead(Powers.of(self.transitions))
 
     @cached_property
     def _behind(self) -> Behind:

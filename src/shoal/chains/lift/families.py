@@ -211,18 +211,18 @@ class AnyInitialLift(Searched):
 
     @cached_property
     def _ahead(self) -> Ahead:
-        return Ahead(Powers(self.transition))
+        return Ahead(Powers.of(self.transition))
 
     @cached_property
     def _odds(self) -> Odds:
-        return Odds(Powers(self.transition))
+        return Odds(Powers.of(self.transition))
 
     @cached_property
     def _starts(self) -> list[Behind]:
         """The pasts of the chains that start in each state; none when that is too much work."""
         size = len(self.transition)
         count = None if self.length is None else self.length - 1
-        walk = Powers(self.transition)
+        walk = Powers.of(self.transition)
         starts = [behind(np.eye(size)[s], walk, count) for s in range(size)]
         return starts if sum(start.last for start in starts) <= WORTH else []
 

@@ -267,7 +267,7 @@ class Arrival:
         drift = float(np.log(ratio.max()) - np.log(ratio.min())) + self._rounding + followed
         if not drift <= DRIFT:
             return None
-        reverse = Powers(time_reversal(self._transition, limit))
+        reverse = Powers.of(time_reversal(self._transition, limit))
         return Ahead(reverse, own_error=3.0 * self._rounding, drift=drift)
 
 

@@ -126,11 +126,11 @@ class TupleLift(Searched):
 
     @cached_property
     def _ahead(self) -> Ahead:
-        return Ahead(Powers(self.transition))
+        return Ahead(Powers.of(self.transition))
 
     @cached_property
     def _behind(self) -> Behind:
-        return behind(self.initial, Powers(self.transition), self._count)
+        return behind(self.initial, Powers.of(self.transition), self._count)
 
     @property
     def _count(self) -> int | None:

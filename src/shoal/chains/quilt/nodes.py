@@ -112,7 +112,7 @@ class ChainNodes:
     def __init__(self, transition: Floats, initial: Floats) -> None:
         self.homogeneous = transition.ndim == 2
         self.walk: PowerWalk = (
-            Powers(transition) if self.homogeneous else KernelSegments(transition)
+            Powers.of(transition) if self.homogeneous else KernelSegments(transition)
         )
         self.mixing: tuple[int, float] | None = None
         self.settled: Settled | None = None

@@ -160,6 +160,7 @@ class MixingQuilts:
         raise Refused(f"{BOUND} certifies constants, not quilts")
 
 
+@lru_cache(maxsize=KEPT)
 def mixing_of_matrix(model: MarkovChain | AnyInitialLaw) -> MixingQuilts:
     """By the stationary law and the gap of one transition matrix."""
     return MixingQuilts(model.fingerprint, lambda: _of_matrix(model.transition), model.length)

@@ -23,7 +23,7 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from shoal.contexts.audit.sweep import Sweep, Window
+    from shoal.contexts.audit.sweep import Sweep
 
 HALF_ULP = 2.0**-53  # the relative error of one rounding
 TINY = 1e-90  # absolute: what may vanish from a belief
@@ -56,25 +56,36 @@ def rounding(steps: float, size: int) -> float:
     return 1.01 * steps * (3 * size + 10) * HALF_ULP
 
 
+FactRow = tuple[int, Floats, float, int, str]  # slot, weight, share, kind and name of a fact
+
+
+def facts_of(day: DayChain, secrets: SensitiveContexts) -> Facts:
+    """What is followed: the promise, as kind 0, and what those believe who are unsure of labels.
+
+    Kind 1 is LC2, which takes every label of a state for alike; kind 2 is LC1, which may know any
+    of them. Without these where there are no labels, or too many sets of states to write out.
+    """
+    labelled = _labelled(day, secrets) if secrets.labels else None
+    return _facts(day, [*_sensitive(day, secrets), *(labelled or ())], 1 if labelled is None else 3)
+
+
 def sensitive_facts(day: DayChain, secrets: SensitiveContexts) -> Facts:
     """Being in each sensitive context at each slot at which that is possible: the promise."""
-    shares = secrets.shares(day)
-    slot, state = np.nonzero((shares > 0) & day.support())
-    weight = np.eye(day.size)[state]
-    names = [repr(day.states[one]) for one in state]
-    return _facts(day, slot, weight, shares[slot, state], np.zeros(len(slot), np.int64), names)
+    return _facts(day, _sensitive(day, secrets), 1)
 
 
-def labelled_facts(day: DayChain, secrets: SensitiveContexts) -> Facts | None:
-    """Being in a sensitive context when states stand for sets of contexts; kind 0 LC2, kind 1 LC1.
+def _sensitive(day: DayChain, secrets: SensitiveContexts) -> list[FactRow]:
+    shares, weights = secrets.shares(day), np.eye(day.size)
+    places = np.argwhere((shares > 0) & day.support()).tolist()
+    return [(t, weights[j], shares[t, j], 0, repr(day.states[j])) for t, j in places]
 
-    LC2 takes every label of a state for alike; LC1 may know any of them, so that any set of the
-    states that may hide a context counts. None when there are too many such sets to write out.
+
+def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None:
+    """Being in a sensitive context when states stand for sets of contexts.
+
+    Any set of the states that may hide it counts for LC1. None when there are too many of them.
     """
-    slots: list[int] = []
-    weights: list[Floats] = []
-    kinds: list[int] = []
-    said: list[str] = []
+    found: list[FactRow] = []
     possible = day.support()
     for names, when in secrets.facts(day.slots):
         labels = [secrets.stands_for(state) for state in day.states]
@@ -82,27 +93,12 @@ def labelled_facts(day: DayChain, secrets: SensitiveContexts) -> Facts | None:
         hiding = np.flatnonzero(fair > 0)
         if 2 ** len(hiding) > MOST_SETS:
             return None
+        words, sets = " or ".join(map(repr, names)), _sets(hiding.tolist(), day.size)
         for t in when:
-            if not possible[t, hiding].any():
-                continue
-            sets = [one for one in _sets(hiding.tolist(), day.size) if one[possible[t]].any()]
-            slots += [t] * (1 + len(sets))
-            weights += [fair, *sets]
-            kinds += [0, *([1] * len(sets))]
-            said += [" or ".join(map(repr, names))] * (1 + len(sets))
-    found = np.array(weights).reshape(-1, day.size)
-    return _facts(day, np.array(slots), found, np.ones(len(slots)), np.array(kinds), said)
-
-
-def together(first: Facts, second: Facts) -> Facts:
-    """Both, as different kinds: those of `second` are counted after those of `first`."""
-    pairs = zip(first[:4], second[:4], strict=True)
-    slot, weight, share, prior = (np.concatenate(pair) for pair in pairs)
-    kind = np.concatenate([first.kind, second.kind + first.kinds])
-    order = np.argsort(slot, kind="stable")
-    found = slot[order], weight[order], share[order], prior[order], kind[order]
-    names = (*first.name, *second.name)
-    return Facts(*found, tuple(names[one] for one in order), first.kinds + second.kinds)
+            if possible[t, hiding].any():
+                found.append((t, fair, 1.0, 1, words))
+                found += [(t, one, 1.0, 2, words) for one in sets if one[possible[t]].any()]
+    return found
 
 
 def _sets(states: Sequence[int], size: int) -> list[Floats]:
@@ -112,16 +108,13 @@ def _sets(states: Sequence[int], size: int) -> list[Floats]:
     return [np.isin(np.arange(size), some).astype(np.float64) for some in chosen]
 
 
-def _facts(
-    day: DayChain, slot: Ints, weight: Floats, share: Floats, kind: Ints, name: Sequence[str]
-) -> Facts:
-    order = np.argsort(slot, kind="stable")
-    slot, weight = np.asarray(slot, dtype=np.int64)[order], weight[order]
-    prior = (weight * day.marginals()[slot]).sum(axis=1)
-    low = prior * (1 - rounding(day.slots, day.size))
-    kind = np.asarray(kind, dtype=np.int64)[order]
-    names = tuple(name[one] for one in order)
-    return Facts(slot, weight, share[order], low, kind, names, int(kind.max(initial=0)) + 1)
+def _facts(day: DayChain, rows: list[FactRow], kinds: int) -> Facts:
+    rows = sorted(rows, key=lambda row: row[0])
+    slot = np.array([row[0] for row in rows], dtype=np.int64)
+    weight = np.array([row[1] for row in rows]).reshape(-1, day.size)
+    share, kind = np.array([row[2] for row in rows]), np.array([row[3] for row in rows], np.int64)
+    prior = (weight * day.marginals()[slot]).sum(axis=1) * (1 - rounding(day.slots, day.size))
+    return Facts(slot, weight, share, prior, kind, tuple(row[4] for row in rows), kinds)
 
 
 # One slot: laws of the context, and beliefs given each context, moved on.
@@ -131,12 +124,7 @@ THIN = 1e-100  # below it a plain product of law, probability and move might los
 WIDE = 4096  # columns moved on together in logarithms
 
 
-class MovedLaw(NamedTuple):
-    """Laws and beliefs one slot later, and the relative error this added for each release."""
-
-    law: Floats
-    beliefs: Floats
-    error: Floats
+MovedLaw = tuple[Floats, Floats, float]  # laws and beliefs one slot later, and the error added
 
 
 def plain_step(
@@ -153,8 +141,7 @@ def plain_step(
         inverse = np.where(after > 0, 1.0 / after, 0.0)
     carried *= np.take(inverse, owner, axis=1)
     power = np.frexp(after.max(axis=0, initial=0.0))[1]
-    added = np.full(law.shape[1], rounding(1, len(law)))
-    return MovedLaw(np.ldexp(after, -power), carried, added)
+    return np.ldexp(after, -power), carried, rounding(1, len(law))
 
 
 def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> MovedLaw:
@@ -169,9 +156,8 @@ def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: F
     for first in range(0, len(owner), WIDE):
         some = slice(first, first + WIDE)
         carried[:, some] = np.einsum("kjp,kp->jp", weight[:, :, owner[some]], beliefs[:, some])
-    digits = sum(np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in parts)
-    added = np.full(law.shape[1], rounding(1, len(law)) + 8 * (digits + 1) * HALF_ULP)
-    return MovedLaw(after, carried, added)
+    digits = sum(float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for part in parts)
+    return after, carried, rounding(1, len(law)) + 8 * (digits + 1) * HALF_ULP
 
 
 def log_sum(terms: Floats) -> Floats:
@@ -207,43 +193,45 @@ def in_plain(law: Floats) -> Floats:
 
 
 class Visits:
-    """What is followed in a window: laws (contexts, histories) and beliefs (facts, …) in them."""
+    """What is followed in a window: laws (contexts, histories) and beliefs (facts, …) in them.
+
+    `law` is that of the slot after the release.
+    """
 
     def __init__(self, sweep: Sweep, origin: tuple[int, int], law: Floats) -> None:
         self.sweep, self.origin = sweep, origin
         self.law = in_logarithms(law)[:, None]
-        self.facts: list[int] = []
+        self.facts: Ints = np.zeros(0, dtype=np.int64)
         self.beliefs = np.zeros((0, len(law), 1))
         self.error = 0.0
 
-    def shown(self, t: int, hidden: Floats) -> None:
-        """The beliefs after each context that may be shown at t."""
-        with np.errstate(divide="ignore"):
-            masses = self.law + np.log(1 - hidden)
-        for context in np.flatnonzero(np.isfinite(masses).any(axis=1)).tolist():
-            self.sweep.note_release(t, context, self.origin)
-            self._note(masses[context], self.beliefs[:, context], t, context)
+    def follow(self, gap: Gap, window: list[Floats]) -> None:
+        """Notes what the slots of the window may show; what follows them is for `gap`."""
+        sweep, t = self.sweep, self.origin[0] + 1
+        for table in window:
+            shown, kept = (self.law + in_logarithms(part) for part in (1 - table.T, table.T))
+            for context in np.flatnonzero(np.isfinite(shown).any(axis=1)).tolist():
+                sweep.note_release(t, context, self.origin)
+                self._note(shown[context], self.beliefs[:, context], t, context)
+            here = sweep.here(t)  # these the context of t decides, whatever came before
+            fresh = np.repeat(sweep.facts.weight[here][:, :, None], self.law.shape[1], axis=2)
+            self.facts = np.concatenate([self.facts, here])
+            self.beliefs = np.concatenate([self.beliefs, fresh])
+            if t == sweep.day.slots - 1 and np.isfinite(kept).any():
+                beliefs = self.beliefs.reshape(len(self.facts), kept.size)
+                self._note(kept.ravel(), beliefs, t + 1, END)
+            if t == sweep.day.slots - 1:
+                return
+            self._hide(t, table.T)
+            if not np.isfinite(self.law).any():
+                return
+            t += 1
+        self._hand_on(t, gap)
 
-    def begin(self, t: int) -> None:
-        """The facts of slot t, which its context decides, whatever came before."""
-        here = list(self.sweep.here(t))
-        fresh = self.sweep.facts.weight[here][:, :, None]
-        self.facts += here
-        several = np.repeat(fresh, self.law.shape[1], axis=2)
-        self.beliefs = np.concatenate([self.beliefs, several])
-
-    def ended(self, hidden: Floats) -> None:
-        """Nothing is shown at the last slot of the day either."""
-        with np.errstate(divide="ignore"):
-            masses = (self.law + np.log(hidden)).ravel()
-        if np.isfinite(masses).any():
-            beliefs = self.beliefs.reshape(len(self.facts), masses.size)
-            self._note(masses, beliefs, self.sweep.day.slots, END)
-
-    def hide(self, t: int, hidden: Floats, window: Window) -> None:
+    def _hide(self, t: int, hidden: Floats) -> None:
         """Every history goes on as one for each digit, with the contexts that have this digit."""
-        base, (size, histories) = window.base, self.law.shape
-        digit = window.digits[:, None] == np.arange(base)[None, :]
+        base, (size, histories) = self.sweep.tables.base, self.law.shape
+        digit = self.sweep.tables.digits[:, None] == np.arange(base)[None, :]
         split = (hidden[:, :, None] * digit[:, None, :]).reshape(size, -1)
         columns = np.repeat(self.beliefs, base, axis=2).transpose(1, 0, 2).reshape(size, -1)
         owner = np.tile(np.arange(histories * base), len(self.facts))
@@ -251,53 +239,27 @@ class Visits:
         self.law, moved, added = log_step(laws, split, columns, owner, self.sweep.moves[t])
         shape = (size, len(self.facts), histories * base)
         self.beliefs = moved.reshape(shape).transpose(1, 0, 2)
-        self.error += float(added.max())
+        self.error += added
 
-    def hand_on(self, t: int, gap: Gap) -> None:
+    def _hand_on(self, t: int, gap: Gap) -> None:
         """From slot t on histories no longer count."""
         law = log_sum(self.law.T)
         safe = np.where(np.isfinite(law), law, 0.0)
         beliefs = (self.beliefs * np.exp(self.law - safe[:, None])).sum(axis=2)
-        origins = np.array([self.origin])
         error = np.array([self.error + self._average()])
         owner = np.zeros(len(self.facts), dtype=np.int64)
-        facts = np.array(self.facts, dtype=np.int64)
-        gap.wait(t, origins, law[:, None], error, (beliefs.T, owner, facts))
+        gap.wait(t, np.array([self.origin]), law[:, None], error, (beliefs.T, owner, self.facts))
 
     def _note(self, masses: Floats, beliefs: Floats, until: int, shown: int) -> None:
         """The average of beliefs (facts, …) by their masses, which are logarithms."""
         weight = np.exp(masses - log_sum(masses[:, None]))
         error = self.error + self._average()
-        for fact, belief in zip(self.facts, (beliefs @ weight).tolist(), strict=True):
-            rise = self.sweep.rise(fact, belief, error)
-            self.sweep.note(fact, rise, self.origin, until, shown)
+        self.sweep.note(self.facts, beliefs @ weight, error, self.origin, until, shown)
 
     def _average(self) -> float:
         """The relative error of one more average over contexts and histories."""
         top = np.abs(self.law[np.isfinite(self.law)]).max(initial=0.0)
         return rounding(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
-
-
-def follow_window(
-    sweep: Sweep, gap: Gap, origin: tuple[int, int], law: Floats, window: Window
-) -> None:
-    """Notes what the slots of the window may show, and hands the release on to what follows.
-
-    `law` is that of the slot after the release.
-    """
-    visits = Visits(sweep, origin, law)
-    t = origin[0] + 1
-    for hidden in window.hidden:
-        visits.shown(t, hidden.T)
-        visits.begin(t)
-        if t == sweep.day.slots - 1:
-            visits.ended(hidden.T)
-            return
-        visits.hide(t, hidden.T, window)
-        if not np.isfinite(visits.law).any():
-            return
-        t += 1
-    visits.hand_on(t, gap)
 
 
 # The gaps after many releases, followed together slot by slot.
@@ -354,14 +316,14 @@ class GapGroup:
             self.beliefs, self.owner = self.beliefs[:, which], self.owner[which]
             self.fact = self.fact[which]
 
-    def follow(self, facts: range, weight: Floats) -> None:
+    def follow(self, facts: Ints, weight: Floats) -> None:
         """Begins to follow the facts of today, which the context of today decides."""
-        if facts:
+        if len(facts):
             count = len(self)
             fresh = np.repeat(weight.T, count, axis=1)
             self.beliefs = np.concatenate([self.beliefs, fresh], axis=1)
             self.owner = np.concatenate([self.owner, np.tile(np.arange(count), len(facts))])
-            self.fact = np.concatenate([self.fact, np.repeat(np.array(facts), count)])
+            self.fact = np.concatenate([self.fact, np.repeat(facts, count)])
 
     def possible(self) -> Bools:
         """Which contexts today can have, for each release."""
@@ -385,9 +347,13 @@ class Gap:
         """Whether nothing is left to follow."""
         return not (len(self.plain) or len(self.logs) or self.waiting)
 
+    def _last(self, origins: Ints) -> Ints:
+        """A slot after which nothing can be shown any more, for each release."""
+        return self.sweep.tables.last[origins[:, 0] + 1, origins[:, 1]]
+
     def join(self, t: int, origins: Ints, law: Floats) -> None:
         """Takes up releases whose laws at slot t are given, unless nothing is shown after them."""
-        mute = self.sweep.tables.last(*origins.T) < t
+        mute = self._last(origins) < t
         begun = np.full(len(mute), rounding(1, len(law)))
         self.sweep.silence(t, law[:, mute], origins[mute], begun[mute])
         none = np.zeros((len(law), 0)), np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -428,9 +394,8 @@ class Gap:
         hidden = tables.hidden(t, *group.origins.T)
         self._released(t, group, group.possible() & (hidden < 1))
         here = self.sweep.here(t)
-        group.follow(here, self.sweep.facts.weight[here.start : here.stop])
-        mute = tables.last(*group.origins.T) <= t
-        mute |= t == tables.slots - 1
+        group.follow(here, self.sweep.facts.weight[here])
+        mute = (self._last(group.origins) <= t) | (t == tables.slots - 1)
         if mute.any():
             self._finish(t, group, hidden, mute)
             hidden = hidden[:, ~mute]
@@ -451,7 +416,7 @@ class Gap:
         told = np.flatnonzero(highest > sweep.floors(group.fact) * (1 - 1e-8))
         own = group.owner[told]
         shown_there = beliefs[:, told].argmax(axis=0)
-        sweep.note_all(
+        sweep.note(
             group.fact[told], highest[told], group.error[own], group.origins[own], t, shown_there
         )
 
@@ -465,8 +430,7 @@ class Gap:
         kept = kept / np.where(there, total, 1.0)
         averages = (beliefs * np.take(kept, owner, axis=1)).sum(axis=0)
         error = error + rounding(2, len(kept))
-        end = np.full(len(fact), END)
-        sweep.note_all(fact, averages, error[owner], origins[owner], sweep.day.slots, end)
+        sweep.note(fact, averages, error[owner], origins[owner], sweep.day.slots, END)
         after = sweep.moves[t].T @ kept
         sweep.silence(t + 1, after[:, there], origins[there], error[there])
 

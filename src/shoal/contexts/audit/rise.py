@@ -34,11 +34,10 @@ from shoal.audit.result import (
 from shoal.contexts.audit.gap import (
     END,
     HALF_ULP,
-    labelled_facts,
+    facts_of,
     log_sum,
     rounding,
     sensitive_facts,
-    together,
 )
 from shoal.contexts.audit.sweep import (
     COARSE,
@@ -47,7 +46,6 @@ from shoal.contexts.audit.sweep import (
     Sweep,
     SweepPeak,
     Tables,
-    VectorTables,
     disagreement,
     tables_of,
 )
@@ -375,9 +373,7 @@ class FollowedDay(NamedTuple):
 
 def followed(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> FollowedDay:
     """The highest rises under one day chain, whose contexts are in the order of the tables."""
-    facts = sensitive_facts(day, secrets)
-    labels = labelled_facts(day, secrets) if secrets.labels else None
-    sweep = Sweep(day, tables, facts if labels is None else together(facts, labels))
+    sweep = Sweep(day, tables, facts_of(day, secrets))
     sweep.run()
     wrong, asked, total = disagreement(tables, _releases(sweep))
     found = [_shown(sweep, peak) for peak in sweep.peaks]
@@ -402,7 +398,7 @@ def frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Hi
 
 def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """ "start" and the releases that can come up; where they make no difference "start" alone."""
-    if isinstance(sweep.tables, VectorTables):
+    if memoryless(sweep.tables.body):
         return np.array([[-1, 0]])
     return np.concatenate([[[-1, 0]], np.argwhere(sweep.seen)])
 

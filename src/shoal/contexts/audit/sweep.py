@@ -15,12 +15,13 @@ are averages too. Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.audit.gap import END, THIN, TINY, Facts, Gap, follow_window, rounding
+from shoal.contexts.audit.gap import END, THIN, TINY, Facts, Gap, Visits, rounding
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, MaskState, SegmentMask, SimulatableMask, VectorMask
 from shoal.core.codec import Floats, Ints
@@ -30,148 +31,72 @@ COARSE, FINE = 2**16, 2**32  # words a machine tells apart: it looks at 16 or at
 MOST_ASKED = 6_000  # decisions asked of the machine itself
 
 
-class Window(NamedTuple):
-    """The first slots after a release, where histories count: `hidden[k][h, j]`, and the digits.
-
-    A visit to context j turns history h into h · base + digits[j].
-    """
-
-    hidden: tuple[Floats, ...]
-    digits: Ints
-    base: int
-
-
 class Tables:
-    """Suppression after a release: all of it, unless a kind of machine says otherwise below.
+    """What a machine suppresses after each release, whatever kind it is.
 
-    Releases are arrays of slots (-1 is "start") and contexts, in the order of `states`.
+    Releases are slots (-1 is "start") and contexts, in the order of `states`. Slot t after the
+    release of context c at slot o suppresses context j by the code at first[o + 1, c] + t·n + j if
+    begin[o + 1, c] ≤ t ≤ last[o + 1, c], and always otherwise. After a release in `windows` the
+    first slots are decided by histories too: a visit to context j turns history h into
+    h · base + digits[j].
     """
 
-    def __init__(self, body: Any, states: tuple[str, ...], slots: int) -> None:
-        self.body, self.states, self.slots, self.size = body, states, slots, len(states)
-        self.digits: Ints = np.zeros(self.size, dtype=np.int64)  # of a visit in a history
+    def __init__(self, body: Any) -> None:
+        self.body, self.states, self.slots = body, body.states, body.slots
+        self.size = len(self.states)
+        self.digits: Ints = getattr(body, "digits", np.zeros(self.size, dtype=np.int64))
+        self.base = int(self.digits.max(initial=0)) + 1
+        shape = (self.slots + 1, self.size)
+        self.first, self.begin = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        self.last = np.full(shape, -1)
+        self.windows: dict[tuple[int, ...], tuple[int, int]] = {}
+        tail = body
+        if isinstance(body, VectorMask):  # the same whatever was released
+            codes = body.codes
+            self.last[:] = np.flatnonzero((codes < COARSE - 1).any(axis=1)).max(initial=-1)
+        elif isinstance(body, SimulatableMask):  # at the one slot that is due what may be shown is
+            codes = np.where(body.table[1:] >= 0, 0, COARSE - 1)
+            self.begin[:], self.last[:] = (
+                body.table,
+                np.where(body.table < self.slots, body.table, -1),
+            )
+        else:  # a table of its own after each release that is listed
+            if isinstance(body, HistoryMask):
+                places = zip(body.starts.tolist(), body.windows.tolist(), strict=False)
+                self.windows = dict(zip(map(tuple, body.origins.tolist()), places, strict=True))
+                tail = body.tail
+            codes, slot, context = tail.codes, *tail.origins.astype(np.int64).T
+            self.first[slot + 1, context] = tail.starts[:-1] - (slot + 1) * self.size
+            self.last[slot + 1, context] = slot + np.diff(tail.starts) // self.size
+        self.codes = codes.ravel() if codes.size else np.zeros(1, dtype=np.int64)
+        self.chances = chances_of(np.arange(COARSE), COARSE)
 
     def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
         """P(nothing is shown | last release, context) at `slot`, (contexts, releases)."""
-        raise NotImplementedError
+        after = origins + 1, contexts
+        inside = (self.begin[after] <= slot) & (slot <= self.last[after])
+        place = self.first[after] + slot * self.size + np.arange(self.size)[:, None]
+        return np.where(inside, self.chances[self.codes[np.where(inside, place, 0)]], 1.0)
 
-    def last(self, origins: Ints, contexts: Ints) -> Ints:
-        """A slot after which nothing can be shown any more, for each release."""
-        raise NotImplementedError
-
-    def window(self, origin: int, context: int) -> Window | None:
-        """The slots in which histories count; None when there are none."""
-        return None
-
-    def histories(self) -> int:
-        """How many decisions depend on a history."""
-        return 0
+    def window(self, origin: int, context: int) -> list[Floats]:
+        """P(nothing is shown | history, context) at the slots in which histories count."""
+        begin, length = self.windows.get((origin, context), (0, 0))
+        sizes = [self.base**visits * self.size for visits in range(length)]
+        ends = begin + np.cumsum([0, *sizes])
+        cut = [self.body.codes[a:b].reshape(-1, self.size) for a, b in pairwise(ends)]
+        return [chances_of(codes, FINE) for codes in cut]
 
     def after(self, origin: int, context: int) -> list[Floats]:
         """P(nothing is shown) at each slot after one release, (histories, contexts)."""
-        window = self.window(origin, context)
-        found = [] if window is None else list(window.hidden)
-        release = np.array([origin]), np.array([context])
+        found, release = self.window(origin, context), (np.array([origin]), np.array([context]))
         later = range(origin + 1 + len(found), self.slots)
         return found + [self.hidden(slot, *release).T for slot in later]
 
 
-class VectorTables(Tables):
-    """The same probabilities whatever was released."""
-
-    def __init__(self, body: VectorMask) -> None:
-        super().__init__(body, body.states, len(body.codes))
-        self.chances = np.ascontiguousarray(chances_of(body.codes, COARSE).T)
-        shown = np.flatnonzero((self.chances < 1).any(axis=0))
-        self.end = int(shown[-1]) if len(shown) else -1
-
-    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
-        return np.broadcast_to(self.chances[:, slot, None], (self.size, len(origins)))
-
-    def last(self, origins: Ints, contexts: Ints) -> Ints:
-        return np.full(len(origins), self.end)
-
-
-class SimulatableTables(Tables):
-    """Everything is suppressed until the one slot that is due, where what may be shown is."""
-
-    def __init__(self, body: SimulatableMask) -> None:
-        super().__init__(body, body.states, len(body.table) - 1)
-        self.due = body.table.astype(np.int64)
-
-    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
-        due = self.due[origins + 1, contexts] == slot
-        shown = due[None, :] & (self.due[slot + 1] >= 0)[:, None]
-        return np.where(shown, 0.0, 1.0)
-
-    def last(self, origins: Ints, contexts: Ints) -> Ints:
-        due = self.due[origins + 1, contexts]
-        return np.asarray(np.where(due < self.slots, due, -1))
-
-
-class SegmentTables(Tables):
-    """A table of its own after each release that is listed; all is suppressed after others."""
-
-    def __init__(self, body: SegmentMask) -> None:
-        super().__init__(body, body.states, body.slots)
-        shape = (self.slots + 1, self.size)
-        self.codes = body.codes if body.codes.size else np.zeros(1, dtype=np.uint16)
-        self.first, self.end = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        origins = body.origins.astype(np.int64)
-        self.first[origins[:, 0] + 1, origins[:, 1]] = body.starts[:-1]
-        self.end[origins[:, 0] + 1, origins[:, 1]] = body.starts[1:]
-        self.chances = chances_of(np.arange(COARSE), COARSE)
-
-    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
-        row = self.first[origins + 1, contexts] + (slot - origins - 1) * self.size
-        place = row[None, :] + np.arange(self.size)[:, None]
-        inside = place < self.end[origins + 1, contexts][None, :]
-        chances = self.chances[self.codes[np.where(inside, place, 0)]]
-        return np.asarray(np.where(inside, chances, 1.0))
-
-    def last(self, origins: Ints, contexts: Ints) -> Ints:
-        begin, end = self.first[origins + 1, contexts], self.end[origins + 1, contexts]
-        return origins + -(-(end - begin) // self.size)
-
-
-class HistoryTables(SegmentTables):
-    """As `SegmentTables`, with a window after some releases in which histories count."""
-
-    def __init__(self, body: HistoryMask) -> None:
-        super().__init__(body.tail)
-        self.body = body
-        self.digits, self.base = body.digits, int(body.digits.max()) + 1
-        places = zip(body.starts.tolist(), body.windows.tolist(), strict=False)
-        self.windows = dict(zip(map(tuple, body.origins.tolist()), places, strict=True))
-
-    def window(self, origin: int, context: int) -> Window | None:
-        begin, length = self.windows.get((origin, context), (0, 0))
-        if not length:
-            return None
-        tables = []
-        for visits in range(length):
-            rows = self.base**visits
-            codes = self.body.codes[begin : begin + rows * self.size]
-            tables.append(chances_of(codes, FINE).reshape(rows, self.size))
-            begin += rows * self.size
-        return Window(tuple(tables), self.digits, self.base)
-
-    def histories(self) -> int:
-        return int(self.body.codes.size)
-
-
-READERS: dict[type, Any] = {
-    VectorMask: VectorTables,
-    SimulatableMask: SimulatableTables,
-    SegmentMask: SegmentTables,
-    HistoryMask: HistoryTables,
-}
-
-
 def tables_of(body: Any) -> Tables | None:
     """The tables of a machine; None for a kind that may decide by more than these can say."""
-    reader = READERS.get(type(body))
-    return None if reader is None else reader(body)
+    known = VectorMask, SimulatableMask, SegmentMask, HistoryMask
+    return Tables(body) if type(body) in known else None
 
 
 def chances_of(codes: npt.NDArray[Any], words: int) -> Floats:
@@ -200,7 +125,8 @@ def disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
         if not _does(tables, state, tables.states[now], round(chance * words), words):
             words_of = f"{tables.states[now]!r} at slot {slot + 1} with probability {chance:g}"
             return f"the machine does not suppress {words_of}, as its table says", 0, 0
-    return "", len(chosen), total + tables.histories()
+    histories = int(tables.body.codes.size) if tables.windows else 0
+    return "", len(chosen), total + histories
 
 
 def _decision(
@@ -208,9 +134,9 @@ def _decision(
 ) -> tuple[float, int, int]:
     """The probability of one decision, of how many words it is a part, and the history before."""
     window, past = tables.window(origin, context), slot - origin - 1
-    if window is not None and past < len(window.hidden):
-        note = int(rng.integers(len(window.hidden[past])))
-        return float(window.hidden[past][note, now]), FINE, note
+    if past < len(window):
+        note = int(rng.integers(len(window[past])))
+        return float(window[past][note, now]), FINE, note
     chance = tables.hidden(slot, np.array([origin]), np.array([context]))[now, 0]
     return float(chance), COARSE, 0
 
@@ -308,51 +234,41 @@ class Sweep:
         plain = np.ones(len(contexts), dtype=np.bool_)
         for place, context in enumerate(contexts.tolist()):
             window = self.tables.window(t - 1, context)
-            if window is not None:
-                follow_window(self, gap, (t - 1, context), law[:, place], window)
+            if window:
+                Visits(self, (t - 1, context), law[:, place]).follow(gap, window)
                 plain[place] = False
         gap.join(t, origins[plain], law[:, plain])
 
-    def here(self, t: int) -> range:
+    def here(self, t: int) -> Ints:
         """The facts of slot t."""
-        return range(int(self.at[t]), int(self.at[t + 1]))
+        return np.arange(self.at[t], self.at[t + 1])
 
     def note_release(self, t: int, context: int, origin: tuple[int, int]) -> None:
         """Context may be shown at t, next after the release `origin`: also tells of t itself."""
         if not self.seen[t, context]:
             self.seen[t, context] = True
             self.before[t, context] = origin
-        for fact in self.here(t):
-            if self.facts.weight[fact, context] > 0:
-                belief = float(self.facts.weight[fact, context])
-                self.note(fact, self.rise(fact, belief, 0.0), origin, t, context)
+        beliefs = self.facts.weight[self.here(t), context]
+        some = beliefs > 0
+        self.note(self.here(t)[some], beliefs[some], 0.0, origin, t, context)
 
-    def rise(self, fact: int, belief: float, error: float) -> float:
-        """share · (belief - prior), rounded up."""
-        facts = self.facts
-        above = belief * (1 + error) + TINY
-        return float(facts.share[fact] * (above - facts.prior[fact]) * (1 + 1e-15))
-
-    def note(self, fact: int, rise: float, origin: tuple[int, int], until: int, shown: int) -> None:
-        """Keeps a rise if it is the highest of its kind."""
-        kind = int(self.facts.kind[fact])
-        if rise > self.peaks[kind].rise:
-            self.peaks[kind] = SweepPeak(rise, origin, until, shown, fact)
-
-    def note_all(
-        self, facts: Ints, beliefs: Floats, error: Floats, origins: Ints, until: int, shown: Ints
+    def note(
+        self, facts: Ints, beliefs: Floats, error: Any, origins: Any, until: int, shown: Any
     ) -> None:
-        """Keeps the highest of many beliefs, each with its fact, its release and its outcome."""
-        if not len(facts):
-            return
+        """Keeps the highest rise of each kind: share · (belief - prior), rounded up.
+
+        Each belief with its fact; error, release and outcome are its own or the same for all.
+        """
         above = beliefs * (1 + error) + TINY
         rises = self.facts.share[facts] * (above - self.facts.prior[facts]) * (1 + 1e-15)
-        for kind in range(self.facts.kinds):
+        for kind in range(self.facts.kinds if len(facts) else 0):
             own = np.where(self.facts.kind[facts] == kind, rises, -np.inf)
             place = int(np.argmax(own))
             if own[place] > self.peaks[kind].rise:
-                origin = int(origins[place, 0]), int(origins[place, 1])
-                self.note(int(facts[place]), float(own[place]), origin, until, int(shown[place]))
+                slot, context = np.broadcast_to(origins, (len(facts), 2))[place].tolist()
+                outcome = until, int(np.broadcast_to(shown, len(facts))[place])
+                fact = int(facts[place])
+                self.peaks[kind] = SweepPeak(float(own[place]), (slot, context), *outcome, fact)
 
     def floors(self, facts: Ints) -> Floats:
         """The beliefs at which each fact's rise equals the highest one of its kind."""
@@ -377,9 +293,7 @@ class Sweep:
             total = law.sum(axis=0)
             for fact in self.here(t):
                 beliefs = self.facts.weight[fact] @ law / total
-                place = int(np.argmax(beliefs * (1 + error)))
-                rise = self.rise(fact, float(beliefs[place]), float(error[place]))
-                origin = int(origins[place, 0]), int(origins[place, 1])
-                self.note(fact, rise, origin, self.day.slots, END)
+                same = np.full(len(beliefs), fact)
+                self.note(same, beliefs, error, origins, self.day.slots, END)
             law = self.moves[t].T @ law
             error += rounding(1, self.day.size)

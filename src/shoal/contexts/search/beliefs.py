@@ -164,12 +164,7 @@ def releasable(day: Day, beliefs: Floats) -> Bools:
     P(X_u = s | X_t = j) ≤ bound for every secret at u ≥ t. Necessary, because beliefs after a
     release are averages over what follows; enough, because suppressing everything tells nothing.
     """
-    fine = day.possible.copy()
-    for t in range(day.slots):
-        first = int(np.searchsorted(day.when, t))
-        over = beliefs[t, :, first:] > day.bound[first:]
-        fine[t] &= ~over.any(axis=1)
-    return fine
+    return np.asarray(day.possible & ~(beliefs > day.bound).any(axis=2))
 
 
 def jointly_releasable(days: Sequence[Day]) -> Bools:
@@ -195,8 +190,8 @@ def upper_bound(days: Sequence[Day]) -> float:
 def memoryless_rise(day: Day, suppression: Floats) -> float:
     """max over outputs and secrets of share·(posterior - prior), for one vector p[t, j].
 
-    Evaluated in logarithms with exact powers of two, so that nothing underflows; outputs of
-    probability 0 do not count. 0 when there are no secrets.
+    Evaluated in logarithms, so that nothing underflows; outputs of probability 0 do not count. 0
+    when there are no secrets.
     """
     return max(0.0, float(_memoryless_rises(day, suppression).max(initial=0.0)))
 
@@ -207,10 +202,18 @@ def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
 
 
 def _memoryless_rises(day: Day, suppression: Floats) -> Floats:
+    """The rise of each secret: every release begins a segment with the same vector."""
     from shoal.contexts.search import kernels
 
-    highest = kernels.memoryless_highest(arrays_of(day, day.possible), suppression)
+    arrays, highest = arrays_of(day, day.possible), np.zeros(len(day.when))
+    for origin in _shown_by(day, suppression):
+        kernels.segment_highest(arrays, *origin, suppression, highest)
     return np.asarray(day.share * (highest - day.prior[day.when, day.who]))
+
+
+def _shown_by(day: Day, suppression: Floats) -> list[Origin]:
+    """ "start", and every release of one vector p[t, j]."""
+    return [START, *map(tuple, np.argwhere(day.possible & (suppression < 1)).tolist())]
 
 
 def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: float = 0.0) -> float:
@@ -278,10 +281,8 @@ def raised_rise(day: Day, segments: Iterable[Segment], worst: float) -> float:
 
 
 def vector_rise(day: Day, suppression: Floats) -> float:
-    """`memoryless_rise`, rounded up: every release begins a segment with the same vector."""
-    shown = np.argwhere(day.possible & (suppression < 1)).tolist()
-    origins = [(-1, 0), *((slot, state) for slot, state in shown)]
-    segments = ((slot, state, suppression) for slot, state in origins)
+    """`memoryless_rise`, rounded up."""
+    segments = ((*origin, suppression) for origin in _shown_by(day, suppression))
     return raised_rise(day, segments, memoryless_rise(day, suppression))
 
 

@@ -68,8 +68,8 @@ def forward_pass(
             limits = _gaps(
                 law, belief, future[t], bound, who, secret, past, ahead[t], size // copies, gap
             )
-            worth = 1.0 + value[t] - waiting[t]
-            left = _spend(law, gap, limits, shown[t], worth, share, caps[t], hidden[t], copies)
+            gains = value[t], waiting[t]
+            left = _spend(law, gap, limits, shown[t], gains, share, caps[t], hidden[t], copies)
             spent[0] += 6 * size * limits
         for j in range(size):
             total += mass * law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
@@ -211,7 +211,7 @@ def _worth(
         if not shown[j]:
             return -1.0
         mass += law[j]
-        gain += law[j] * gains[j]
+        gain += law[j] * (1.0 + gains[0][j] - gains[1][j])
         for c in range(scarcity.size):
             if gap[j, c] < 0:
                 return -1.0

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -36,10 +37,10 @@ from shoal.contexts.search.greedy import Grid, best_of, best_on_grid, orders
 from shoal.contexts.search.pacing import LOOKS, SPEED, Clock, Effort, SearchEnded, look_costs
 from shoal.contexts.search.window import affordable, windowed
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
-from shoal.core.codec import Floats, Ints
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, exact, positive
-from shoal.core.plan import Plan
+from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.events.secrets import Events, MaskOptions
 
@@ -47,20 +48,38 @@ SENSITIVE, SIMULATABLE, PROBABILISTIC = "mask-sensitive", "mask-simulatable", "m
 HYBRID, ADAPTIVE, OPTIMAL = "mask-hybrid", "mask-adaptive", "mask-optimal"
 
 
-# Suppress exactly the sensitive contexts: what people try first, kept for comparison.
-
-
-SENSITIVE_REASON = (
-    "none: the sensitive contexts are suppressed and nothing else, which bounds no belief"
+SIMULATABLE_REASON = (
+    "a slot is shown only when no state it could hold would breach a bound, so the decision "
+    "itself tells nothing (Götz, Nath & Gehrke 2012, Theorem 4)"
 )
+PROBABILISTIC_REASON = (
+    "every output (release, suppressed …, release) was checked, and privacy is monotone in the "
+    "probabilities (Götz, Nath & Gehrke 2012, Theorems 1 and 2)"
+)
+ADAPTIVE_REASON = (
+    "given a release the future is independent of the past, so each stretch between releases "
+    "was made private on its own (mask_adaptive.md)"
+)
+EXACT = "linear programs over all causal ways to show or suppress, solved for every segment"
+PARTLY = (
+    "linear programs with a memory of the first slots of a segment, a table without memory after"
+)
+STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
+RESTARTS = 6  # orders of coordinates: likeliest first, forward, backward, and three at random
+FLOORS = (0.0, 2.0**-16, 2.0**-8, 1.0)  # least probabilities of suppression, the last always safe
+SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
+# shares of a check's time, if it has a limit: the rest is for looking at the plan
+TABLE = 0.3  # of the simulatable check, for its table
+HYBRID_VECTOR, ADAPTIVE_VECTOR = 0.6, 0.15  # for the probabilities
+BASE, PROGRAMS = 0.7, 0.9  # of the optimal check: tables without memory, then its programs
 
 
 def sensitive(task: Task, delta: Fraction) -> Plan:
     """Sensitive contexts always suppressed, all others always shown. Not private.
 
-    Suppression itself tells ("suppressed means hospital"), and so do the contexts before and
-    after. The certificate says how far a belief can rise and for how many secrets it does.
-    Götz, Nath & Gehrke 2012, Section 1 and Figure 4.
+    What people try first, kept for comparison. Suppression itself tells ("suppressed means
+    hospital"), and so do the contexts before and after. The certificate says how far a belief can
+    rise and for how many secrets it does. Götz, Nath & Gehrke 2012, Section 1 and Figure 4.
     """
     day, secrets = mask_task.members(task)[0], mask_task.parts(task)[1]
     days = mask_task.days_of(task, delta, everything=True)
@@ -76,7 +95,7 @@ def sensitive(task: Task, delta: Fraction) -> Plan:
         delta,
         VectorMask(day.states, encoded(hidden)),
         min(released_fraction(one, hidden) for one in days),
-        SENSITIVE_REASON,
+        "none: the sensitive contexts are suppressed and nothing else, which bounds no belief",
         searched=False,
         breached=breached,
         proved=False,
@@ -84,87 +103,97 @@ def sensitive(task: Task, delta: Fraction) -> Plan:
     )
 
 
-# The simulatable check: when to show is decided before the context is looked at.
+class Checks:
+    """The proved checks of one task; what several of them need is found once in a time limit."""
 
+    def __init__(self, task: Task, delta: Fraction) -> None:
+        self.task, self.delta = task, delta
+        self.days, self.contexts = mask_task.days_of(task, delta), mask_task.contexts_of(task)
 
-SIMULATABLE_REASON = (
-    "a slot is shown only when no state it could hold would breach a bound, so the decision "
-    "itself tells nothing (Götz, Nath & Gehrke 2012, Theorem 4)"
-)
+    def plan(self, name: str, body: Machine, releases: float, reason: str) -> Plan:
+        return mask_task.mask_plan(self.task, name, self.delta, body, releases, reason)
 
-TABLE = 0.3  # of its time, if it has a limit; the rest is for looking at the plan
+    def simulatable(self) -> Plan:
+        """When to show is decided before the context is looked at.
 
+        The slot of the next release after each release, for every release that can occur; where
+        time ran out, what follows is suppressed. `LiveSimulatable` runs the same check without the
+        table, for streams that must start at once.
+        """
+        table = pacing.shared(
+            (self.task, self.delta, "next releases"),
+            lambda: mask_task.marked(self.days, pacing.effort_for(SIMULATABLE).part(TABLE)),
+        )
+        releases = min(simulatable_segments(one, table).expected for one in self.days)
+        body = SimulatableMask(self.contexts, table)
+        return self.plan(SIMULATABLE, body, releases, SIMULATABLE_REASON)
 
-def simulatable(task: Task, delta: Fraction) -> Plan:
-    """The slot of the next release after each release, for every release that can occur.
+    def probabilities(self, effort: Effort) -> Floats:
+        """`vector`, looked at once more.
 
-    `LiveSimulatable` runs the same check without the table, for streams that must start at once.
-    """
-    pacing.turn_of(SIMULATABLE)  # refused when others used up the time
-    return plan_of(task, delta)
+        The search subtracts: beside a state of mass 1 that is always shown, one of mass 1e-300 is
+        lost to it. Raising probabilities is safe, and a suppression that the likely states share
+        hides it.
+        """
 
+        def found() -> Floats:
+            hidden = vector(self.days, effort)
+            tried = (np.maximum(hidden, floor) for floor in FLOORS)
+            return next(p for p in tried if mask_task.vector_keeps(self.task, self.delta, p))
 
-def plan_of(task: Task, delta: Fraction) -> Plan:
-    """The plan, whosever turn it is."""
-    days = mask_task.days_of(task, delta)
-    table = table_of(task, delta, days)
-    releases = min(simulatable_segments(one, table).expected for one in days)
-    body = SimulatableMask(mask_task.contexts_of(task), table)
-    return mask_task.mask_plan(task, SIMULATABLE, delta, body, releases, SIMULATABLE_REASON)
+        return pacing.shared((self.task, self.delta, "vector"), found)
 
+    def probabilistic(self, hidden: Floats) -> Plan:
+        """One suppression probability per slot and context: these."""
+        body = VectorMask(self.contexts, encoded(hidden))
+        releases = min(released_fraction(day, hidden) for day in self.days)
+        return self.plan(PROBABILISTIC, body, releases, PROBABILISTIC_REASON)
 
-def table_of(task: Task, delta: Fraction, days: Sequence[Day]) -> Ints:
-    """The slots of the next releases; where time ran out, what follows is suppressed."""
-    return pacing.shared(
-        (task, delta, "next releases"),
-        lambda: mask_task.marked(days, pacing.effort_for(SIMULATABLE).part(TABLE)),
-    )
+    def hybrid(self, hidden: Floats, name: str = HYBRID) -> Plan:
+        """Whichever of the two shows more on average; the simulatable one when they tie.
 
+        Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
+        """
+        waiting, coins = self.simulatable(), self.probabilistic(hidden)
+        return replace(coins if coins.cost < waiting.cost else waiting, mechanism=name)
 
-# The probabilistic check: one suppression probability per slot and context.
+    def adaptive(self, baseline: Floats, effort: Effort) -> Plan:
+        """Suppression that depends on the last release: the best policy found for each stretch.
 
+        Backwards in time; never below the hybrid check.
+        """
+        found = occurring(self.days, self._segments(baseline, effort))
+        body = SegmentMask.of(self.contexts, self.days[0].slots, found.hidden)
+        return self.plan(ADAPTIVE, body, found.expected, ADAPTIVE_REASON)
 
-PROBABILISTIC_REASON = (
-    "every output (release, suppressed …, release) was checked, and privacy is monotone in the "
-    "probabilities (Götz, Nath & Gehrke 2012, Theorems 1 and 2)"
-)
-STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
-RESTARTS = 6  # orders of coordinates: likeliest first, forward, backward, and three at random
-FLOORS = (0.0, 2.0**-16, 2.0**-8, 1.0)  # least probabilities of suppression, the last always safe
-SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
+    def _segments(self, baseline: Floats, effort: Effort) -> dict[Origin, Codes]:
+        return pacing.shared(
+            (self.task, self.delta, "segments"),
+            lambda: search(self.days, float(self.delta), baseline=baseline, work=effort),
+        )
 
+    def optimal(self, baseline: Floats, effort: Effort) -> Plan:
+        """The better of the adaptive check and a linear program, for each stretch.
 
-def probabilistic(task: Task, delta: Fraction) -> Plan:
-    """The best of several greedy searches: orders of coordinates times grids of levels."""
-    days = mask_task.days_of(task, delta)
-    effort = pacing.turn_of(PROBABILISTIC)
-    return of_vector(task, delta, days, vector_of(task, delta, days, effort))
-
-
-def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
-    """The plan that suppresses with the probabilities `hidden`."""
-    body = VectorMask(mask_task.contexts_of(task), encoded(hidden))
-    releases = min(released_fraction(day, hidden) for day in days)
-    return mask_task.mask_plan(task, PROBABILISTIC, delta, body, releases, PROBABILISTIC_REASON)
-
-
-def vector_of(task: Task, delta: Fraction, days: Sequence[Day], effort: Effort) -> Floats:
-    """`vector`, found once for all checks inside one time limit, and looked at once more.
-
-    The search subtracts: beside a state of mass 1 that is always shown, one of mass 1e-300 is lost
-    to it. Raising probabilities is safe, and a suppression that the likely states share hides it.
-    """
-
-    def found() -> Floats:
-        hidden = vector(days, effort)
-        tried = (np.maximum(hidden, floor) for floor in FLOORS)
-        return next(p for p in tried if mask_task.vector_keeps(task, delta, p))
-
-    return pacing.shared((task, delta, "vector"), found)
+        The optimum over all mechanisms when every program covers its segment (the certificate says
+        so); never below the adaptive check, whose time is taken first. Long days get smaller
+        programs, and when time is short only their likeliest releases do.
+        """
+        (day,) = self.days  # `refuse_families` lets one through
+        base = self._segments(baseline, effort.part(BASE))
+        rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
+        programs, nodes = affordable(day, rest.work / SPEED)
+        found = windowed(day, float(self.delta), base, programs=programs, nodes=nodes, work=rest)
+        body = HistoryMask.of(self.contexts, day.slots, found.policies, found.digits)
+        reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
+        return self.plan(OPTIMAL, body, found.expected, reason)
 
 
 def vector(days: Sequence[Day], effort: Effort) -> Floats:
-    """Private suppression probabilities on multiples of 1/65536, under each of `days`."""
+    """Private suppression probabilities on multiples of 1/65536, under each of `days`.
+
+    The best of several greedy searches: orders of coordinates times grids of levels.
+    """
     grids = [Grid(order, _levels(steps)) for steps, order in product(STEPS, orders(days, RESTARTS))]
     found = best_of(days, grids, work=effort)
     if jointly_releasable(days).sum() > SMALL:
@@ -178,121 +207,39 @@ def _levels(steps: int) -> Floats:
     return np.ceil(np.arange(steps + 1) / steps * LEVELS) / LEVELS
 
 
-# The hybrid check: the better of the probabilistic and the simulatable one.
+def simulatable(task: Task, delta: Fraction) -> Plan:
+    pacing.turn_of(SIMULATABLE)  # refused when others used up the time
+    return Checks(task, delta).simulatable()
 
 
-HYBRID_VECTOR = 0.6  # of its time for the probabilities
+def probabilistic(task: Task, delta: Fraction) -> Plan:
+    checks, effort = Checks(task, delta), pacing.turn_of(PROBABILISTIC)
+    return checks.probabilistic(checks.probabilities(effort))
 
 
 def hybrid(task: Task, delta: Fraction) -> Plan:
-    """Whichever of the two shows more on average; the simulatable one when they tie.
-
-    Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
-    """
-    days = mask_task.days_of(task, delta)
-    effort = pacing.turn_of(HYBRID).part(HYBRID_VECTOR)
-    return hybrid_of(task, delta, days, vector_of(task, delta, days, effort))
+    checks, effort = Checks(task, delta), pacing.turn_of(HYBRID).part(HYBRID_VECTOR)
+    return checks.hybrid(checks.probabilities(effort))
 
 
-def hybrid_of(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
-    """The better of the simulatable check and the probabilistic one with these probabilities."""
-    waiting = plan_of(task, delta)
-    coins = of_vector(task, delta, days, hidden)
-    better = coins if coins.cost < waiting.cost else waiting
-    return replace(better, mechanism=HYBRID)
-
-
-Find = Callable[[Task, Fraction, Sequence[Day], Floats, Effort], Plan]
-
-
-def or_hybrid(task: Task, delta: Fraction, name: str, find: Find) -> Plan:
-    """The plan `find` comes to; the hybrid one, as a plan of `name`, where that shows more.
+def _searched(task: Task, delta: Fraction, name: str) -> Plan:
+    """The plan of the adaptive or the optimal check; the hybrid one where that shows more.
 
     Also when the clock ended the search before there was anything to hand out. The search for a
     family looks at the mean of its members, so the hybrid may be better there too; for one day
     without a clock it was a candidate.
     """
-    effort = pacing.turn_of(name)
-    days = mask_task.days_of(task, delta)
-    baseline = vector_of(task, delta, days, effort.part(ADAPTIVE_VECTOR))
-    if effort.clock is None and len(days) == 1:
-        return find(task, delta, days, baseline, effort)
-    fallback = replace(hybrid_of(task, delta, days, baseline), mechanism=name)
+    effort, checks = pacing.turn_of(name), Checks(task, delta)
+    find = checks.adaptive if name == ADAPTIVE else checks.optimal
+    baseline = checks.probabilities(effort.part(ADAPTIVE_VECTOR))
+    if effort.clock is None and len(checks.days) == 1:
+        return find(baseline, effort)
+    fallback = checks.hybrid(baseline, name)
     try:
-        plan = find(task, delta, days, baseline, effort)
+        plan = find(baseline, effort)
     except SearchEnded:
         return fallback
     return fallback if fallback.cost < plan.cost else plan
-
-
-# The adaptive check: suppression that depends on the last release.
-
-
-ADAPTIVE_VECTOR = 0.15  # of its time for the probabilities of the hybrid check
-ADAPTIVE_REASON = (
-    "given a release the future is independent of the past, so each stretch between releases "
-    "was made private on its own (mask_adaptive.md)"
-)
-
-
-def adaptive(task: Task, delta: Fraction) -> Plan:
-    """The best policy found for each stretch, backwards in time; never below the hybrid check.
-
-    When a time limit ends the search, the hybrid plan takes its place.
-    """
-    return or_hybrid(task, delta, ADAPTIVE, _adaptive)
-
-
-def _adaptive(
-    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
-) -> Plan:
-    found = occurring(days, base_of(task, delta, days, baseline, effort))
-    body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
-    return mask_task.mask_plan(task, ADAPTIVE, delta, body, found.expected, ADAPTIVE_REASON)
-
-
-def base_of(
-    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
-) -> dict[Origin, Codes]:
-    """A table after each release, found once for all checks inside one time limit."""
-    return pacing.shared(
-        (task, delta, "segments"),
-        lambda: search(days, float(delta), baseline=baseline, work=effort),
-    )
-
-
-# The optimal check: the most releases of any causal way to show or suppress, where it fits.
-
-
-BASE, PROGRAMS = 0.7, 0.9  # of the time left, for the tables without memory and for the programs
-EXACT = "linear programs over all causal ways to show or suppress, solved for every segment"
-PARTLY = (
-    "linear programs with a memory of the first slots of a segment, a table without memory after"
-)
-
-
-def optimal(task: Task, delta: Fraction) -> Plan:
-    """The better of the adaptive check and a linear program, for each stretch between releases.
-
-    The optimum over all mechanisms when every program covers its segment (the certificate says
-    so); never below the adaptive check, whose time is taken first. Long days get smaller programs,
-    and when time is short only their likeliest releases do. When a time limit ends the search, the
-    hybrid plan takes its place.
-    """
-    return or_hybrid(task, delta, OPTIMAL, _optimal)
-
-
-def _optimal(
-    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
-) -> Plan:
-    (day,) = days  # `refuse_families` lets one through
-    base = base_of(task, delta, days, baseline, effort.part(BASE))
-    rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
-    programs, nodes = affordable(day, rest.work / SPEED)
-    found = windowed(day, float(delta), base, programs=programs, nodes=nodes, work=rest)
-    body = HistoryMask.of(mask_task.contexts_of(task), day.slots, found.policies, found.digits)
-    reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
-    return mask_task.mask_plan(task, OPTIMAL, delta, body, found.expected, reason)
 
 
 def _row(
@@ -307,8 +254,8 @@ SENSITIVE_ROW = _row(SENSITIVE, sensitive)
 SIMULATABLE_ROW = _row(SIMULATABLE, simulatable)
 PROBABILISTIC_ROW = _row(PROBABILISTIC, probabilistic)
 HYBRID_ROW = _row(HYBRID, hybrid)
-ADAPTIVE_ROW = _row(ADAPTIVE, adaptive)
-OPTIMAL_ROW = _row(OPTIMAL, optimal, mask_task.refuse_families)
+ADAPTIVE_ROW = _row(ADAPTIVE, partial(_searched, name=ADAPTIVE))
+OPTIMAL_ROW = _row(OPTIMAL, partial(_searched, name=OPTIMAL), mask_task.refuse_families)
 
 
 # One call from a day and its secrets to the check that shows the most.

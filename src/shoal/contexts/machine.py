@@ -43,7 +43,6 @@ from shoal.core.errors import InputError
 from shoal.core.records import label
 
 ALWAYS = LEVELS - 1  # the code of probability 1
-ALWAYS_HIDDEN = FINE - 1  # the same among codes of 32 bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +126,7 @@ class Mask(Value):
         """The state after this slot, and the context or None."""
         raise NotImplementedError
 
-    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared) -> Stepped:
+    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared | None) -> Stepped:
         """As `step`, by somebody who knows the model and so can go on after a slot not read."""
         return self.step(state, observed, rng)
 
@@ -166,22 +165,31 @@ class Tabled(Mask):
         """
         raise NotImplementedError
 
-    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared) -> Stepped:
+    def decided(self, state: MaskState, context: int) -> tuple[int, int, int]:
+        """The code of a context where the table decides, of how many, and the note of silence."""
+        raise NotImplementedError
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
+        return self.resume(state, observed, rng, None)
+
+    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared | None) -> Stepped:
         """As `step`; after a slot that was not read, up to the next release, by the filter.
 
         Also after a release that has no table on a day with such slots: releases that cannot come
-        up when every slot is read have none.
+        up when every slot is read have none. Without a model all is suppressed there.
         """
         state = START if state.slot >= self.slots else state
+        word = int(rng.words(1)[0])
         if observed is None:
-            rng.words(1)
-            return state.missed(), None
-        codes = self.filtered(state, model)
-        if codes is None:
-            return self.step(state, observed, rng)
-        context = self.context_of(observed)
-        if hides(int(codes[context]) if context >= 0 else ALWAYS, rng):
-            return state.suppressed(), None
+            return state.missed(self.slots if model is None else None), None
+        context, levels, note, code = self.context_of(observed), LEVELS, 0, ALWAYS
+        codes = None if model is None else self.filtered(state, model)
+        if codes is not None:
+            code = int(codes[context])
+        elif model is not None or not state.unread:
+            code, levels, note = self.decided(state, context)
+        if context < 0 or hides(code, word, levels):
+            return state.suppressed(note), None
         return state.released(context), self.states[context]
 
     def filtered(self, state: MaskState, model: Prepared) -> Codes | None:
@@ -197,9 +205,9 @@ class Tabled(Mask):
         return model().codes(origin, state.gaps, state.slot, first, self.begun)
 
 
-def hides(code: int, rng: Rng) -> bool:
-    """True with probability code/65536, and always for 65535; one word is drawn in any case."""
-    return (int(rng.words(1)[0]) & ALWAYS) < code or code == ALWAYS
+def hides(code: int, word: int, levels: int = LEVELS) -> bool:
+    """True with probability code/levels over random words, and always for the last code."""
+    return (word & (levels - 1)) < code or code == levels - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,10 +235,10 @@ class VectorMask(Mask):
         return bool((self.codes[:, some] < ALWAYS).any())
 
     def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
-        slot = state.slot % len(self.codes)
+        slot, word = state.slot % len(self.codes), int(rng.words(1)[0])
         context = self.context_of(observed)
-        code = int(self.codes[slot, context]) if context >= 0 else ALWAYS
-        return MaskState(slot + 1), None if hides(code, rng) else self.states[context]
+        hidden = context < 0 or hides(int(self.codes[slot, context]), word)
+        return MaskState(slot + 1), None if hidden else self.states[context]
 
     def describe(self) -> str:
         mean = float((self.codes < ALWAYS).mean())
@@ -289,20 +297,11 @@ class SegmentMask(Tabled):
             for origin, (first, last) in self._tables.items()
         }
 
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
-        if state.slot >= self.slots:
-            state = START
-        if observed is None:
-            rng.words(1)
-            return state.missed(self.slots), None
-        context, code = self.context_of(observed), ALWAYS
-        if context >= 0 and not state.unread:
-            first, last = self._tables.get((state.origin, state.context), (0, 0))
-            place = first + (state.slot - state.origin - 1) * len(self.states) + context
-            code = int(self.codes[place]) if place < last else ALWAYS
-        if hides(code, rng):
-            return state.suppressed(), None
-        return state.released(context), self.states[context]
+    def decided(self, state: MaskState, context: int) -> tuple[int, int, int]:
+        first, last = self._tables.get((state.origin, state.context), (0, 0))
+        place = first + (state.slot - state.origin - 1) * len(self.states) + context
+        known = context >= 0 and place < last
+        return int(self.codes[place]) if known else ALWAYS, LEVELS, 0
 
     def segments(self, day: Day) -> Segmented:
         return _without_memory(self.policies(), len(self.states))
@@ -428,23 +427,16 @@ class HistoryMask(Tabled):
             found[origin] = Remembering(tuple(tables), tails.get(origin, empty))
         return found
 
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
-        if state.slot >= self.slots:
-            state = START
+    def decided(self, state: MaskState, context: int) -> tuple[int, int, int]:
         first, window = self._tables.get((state.origin, state.context), (0, 0))
         past = state.slot - state.origin - 1
-        if past >= window or observed is None or state.unread:
-            return self.tail.step(state, observed, rng)
+        if past >= window:
+            return self.tail.decided(state, context)
         base, size = int(self.digits.max()) + 1, len(self.states)
-        context = self.context_of(observed)
-        code = ALWAYS_HIDDEN
-        if context >= 0:
-            skipped = (base**past - 1) // (base - 1) if base > 1 else past
-            code = int(self.codes[first + (skipped + state.note) * size + context])
+        skipped = (base**past - 1) // (base - 1) if base > 1 else past
+        code = int(self.codes[first + (skipped + state.note) * size + context])
         visit = int(self.digits[context]) if context >= 0 else 0
-        if (int(rng.words(1)[0]) & ALWAYS_HIDDEN) < code or code == ALWAYS_HIDDEN:
-            return state.suppressed(state.note * base + visit), None
-        return state.released(context), self.states[context]
+        return code, FINE, state.note * base + visit
 
     def listed(self, origin: Origin) -> bool:
         return origin in self._tables or self.tail.listed(origin)
@@ -454,7 +446,7 @@ class HistoryMask(Tabled):
 
     def can_show(self, some: Bools) -> bool:
         codes = self.codes.reshape(-1, len(self.states))
-        return bool((codes[:, some] < ALWAYS_HIDDEN).any()) or self.tail.can_show(some)
+        return bool((codes[:, some] < FINE - 1).any()) or self.tail.can_show(some)
 
     def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
         """As everywhere, summed over the histories of visits, which the filter does not see."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
 from shoal.cli.attack import AttackView, AttackWish, chosen_records, member
@@ -32,21 +31,54 @@ def view_of(plan: Plan, held: Model | None) -> AttackView:
     return AttackView(_attack, ("secrets",))
 
 
+class DayShown(NamedTuple):
+    """What an attack on one day finds, ready to be shown: words, a table, an object, a chart.
+
+    `cells` are those of one slot, under `columns`, numbers from the place `first` on; `panels` are
+    titles and curves over the slots.
+    """
+
+    lines: list[str]
+    columns: Sequence[str]
+    cells: Callable[[int], list[str]]
+    first: int
+    found: dict[str, Any]
+    panels: list[tuple[str, dict[str, Any]]]
+
+
 def _attack(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+    """Runs one whole day of the data through the plan and prints what it gives away.
+
+    The first day with a sensitive context, where naive masking shows its worst; else the fullest.
+    """
+    from shoal.contexts.attack import attack_contexts, attack_events
+    from shoal.noise.primitives import SeededRng
+
     member(plan, wish.model)
     days = timed_days(plan, data, columns, wish.who)
     if days is None:
         _, records = chosen_records(plan, data, columns, wish.who)
         days = chained_days(plan, records)
-    attack_day(
-        plan,
-        days,
-        wish.seed,
-        as_json=wish.as_json,
-        plot=wish.plot,
-        adversary=wish.model,
-        events=asked_events(wish.secrets),
-    )
+    events = asked_events(wish.secrets)
+    sensitive = set(secret_names(plan)).union(*(event.states() for event in events or ()))
+    fullest = max(days, key=lambda day: sum(context is not None for context in day))
+    names = next((day for day in days if sensitive & set(day)), fullest)
+    rng = SeededRng(wish.seed)
+    if isinstance(plan.task.secrets, Events):
+        curves = attack_events(plan, names, rng, adversary=wish.model, events=events or ())
+        shown = events_shown(plan, curves)
+    else:
+        day = attack_contexts(plan, names, rng, adversary=wish.model, events=events)
+        curves, shown = day, contexts_shown(plan, day)
+    if wish.as_json:
+        show.print_json(shown.found)
+    else:
+        out = show.console()
+        for line in shown.lines:
+            out.print(line)
+        out.print(_day_table(curves, shown))
+    if wish.plot is not None:
+        write_chart(wish.plot, belief_chart(curves.clock, shown.panels), as_json=wish.as_json)
 
 
 def asked_events(secrets: Secrets | None) -> tuple[TimeEvent, ...] | None:
@@ -107,50 +139,9 @@ def chained_days(plan: Plan, records: Sequences) -> Contexts:
     return [[str(records.states[int(state)]) for state in chain] for chain in whole]
 
 
-def attack_day(
-    plan: Plan,
-    days: Contexts,
-    seed: int,
-    *,
-    as_json: bool,
-    plot: Path | None,
-    adversary: int = 0,
-    events: tuple[TimeEvent, ...] | None = None,
-) -> None:
-    """Runs one whole day of the data through the plan and prints what it gives away.
-
-    `adversary` is the chain of the family that the adversary holds.
-
-    The first day with a sensitive context, where naive masking shows its worst; else the fullest.
-    """
-    from shoal.contexts.attack import attack_contexts, attack_events
-    from shoal.contexts.views.day import hides_events
-    from shoal.noise.primitives import SeededRng
-
-    sensitive = set(secret_names(plan)).union(*(event.states() for event in events or ()))
-    fullest = max(days, key=lambda day: sum(context is not None for context in day))
-    names = next((day for day in days if sensitive & set(day)), fullest)
-    if hides_events(plan):
-        found = attack_events(
-            plan, names, SeededRng(seed), adversary=adversary, events=events or ()
-        )
-        print_events(plan, found, as_json=as_json)
-        if plot is not None:
-            write_chart(plot, events_chart(plan, found), as_json=as_json)
-        return
-    curves = attack_contexts(plan, names, SeededRng(seed), adversary=adversary, events=events)
-    if as_json:
-        show.print_json(curves_object(curves))
-    else:
-        print_curves(plan, curves)
-    if plot is not None:
-        write_chart(plot, curves_chart(plan, curves), as_json=as_json)
-
-
 def secret_names(plan: Plan) -> list[str]:
     """The contexts that are sensitive at some slot, or that an event names."""
     from shoal.contexts.checks.task import parts
-    from shoal.events.secrets import Events
 
     if isinstance(plan.task.secrets, Events):
         return sorted(set().union(*(e.states() for e in plan.task.secrets.all_events())))
@@ -159,64 +150,88 @@ def secret_names(plan: Plan) -> list[str]:
     return [name for j, name in enumerate(day.states) if shares[:, j].any()]
 
 
-def print_curves(plan: Plan, curves: ContextCurves) -> None:
-    """The day in rows: truth, what was shown, and the belief in the context at risk."""
-    out = show.console()
+def _day_table(curves: EventCurves, shown: DayShown) -> Any:
+    """A row every few slots: truth, what was shown, and beliefs."""
+    clock, outputs = curves.clock, curves.outputs
+    rows = [
+        (clock[t], str(curves.truth[t] or "not read"), outputs[t] or "-", *shown.cells(t))
+        for t in range(0, len(clock), -(-len(clock) // MOST_ROWS))
+    ]
+    names = ("slot", "truth", "shown", *shown.columns)
+    return show.table(names, rows, numbers=tuple(range(shown.first, len(names))))
+
+
+def contexts_shown(plan: Plan, curves: ContextCurves) -> DayShown:
+    """The belief in the context at risk, by the plan and by hiding just what is sensitive."""
     naive, checked = curves.highest_rise()
-    out.print(
-        f"Showing all but what is sensitive raises a belief by up to {naive:.2f}; "
-        f"{plan.mechanism} by up to {checked:.2f} (allowed: {float(plan.guarantee.amount):g})."
-    )
-    for line in (*adversary_lines(curves), *event_lines(plan, curves)):
-        out.print(line)
+    amount, three = float(plan.guarantee.amount), (curves.before, curves.naive, curves.after)
 
     def cells(t: int) -> list[str]:
         worst = int((curves.naive[t] - curves.before[t]).argmax())
-        beliefs = (curve[t, worst] for curve in (curves.before, curves.naive, curves.after))
-        return [curves.contexts[worst], *(f"{belief:.2f}" for belief in beliefs)]
+        return [curves.contexts[worst], *(f"{curve[t, worst]:.2f}" for curve in three)]
 
-    out.print(_day_table(curves, ("belief in", "before", "naive", plan.mechanism), cells, first=4))
-
-
-def _day_table(
-    curves: EventCurves, columns: Sequence[str], cells: Callable[[int], list[str]], *, first: int
-) -> Any:
-    """A row every few slots: truth, what was shown, and its cells, numbers from `first` on."""
-    rows = [
-        (curves.clock[t], str(curves.truth[t] or "not read"), curves.outputs[t] or "-", *cells(t))
-        for t in range(0, len(curves.clock), -(-len(curves.clock) // MOST_ROWS))
+    lines = [
+        f"Showing all but what is sensitive raises a belief by up to {naive:.2f}; "
+        f"{plan.mechanism} by up to {checked:.2f} (allowed: {amount:g}).",
+        _lesser_line(curves, checked),
     ]
-    names = ("slot", "truth", "shown", *columns)
-    return show.table(names, rows, numbers=tuple(range(first, len(names))))
-
-
-def event_lines(plan: Plan, curves: ContextCurves) -> list[str]:
-    """What a stream that hides single slots tells of the day as a whole, in sentences."""
-    amount = float(plan.guarantee.amount)
-    return [
+    lines += [
         f"This stream hides each single slot at delta = {amount:g}; that one was {curve.event} at "
         f"all on this day it shows: {curve.before:.2f} -> {curve.after[-1]:.2f} (naive masking "
         f"{curve.naive[-1]:.2f}; not promised: ask for it with [[secrets.event]])."
         for curve in curves.events
     ]
+    panels = []
+    for column, name in enumerate(curves.contexts):
+        before = curves.before[:, column]
+        beliefs = {
+            "naive masking": curves.naive[:, column],
+            plan.mechanism: curves.after[:, column],
+            "before": before,
+            "before + δ": before + amount,
+        }
+        if curves.weak is not None:
+            beliefs["frequencies alone"] = curves.weak[:, column]
+        panels.append((f"belief in {name}", beliefs))
+    columns = ("belief in", "before", "naive", plan.mechanism)
+    return DayShown(lines, columns, cells, 4, _contexts_object(curves), panels)
 
 
-def print_events(plan: Plan, curves: EventCurves, *, as_json: bool) -> None:
+def events_shown(plan: Plan, curves: EventCurves) -> DayShown:
     """The belief in each event over the day, by the plan and by hiding just what events name."""
-    if as_json:
-        show.print_json(_played_object(curves))
-        return
-    out = show.console()
-    for curve in curves.events:
-        out.print(
+    lines, panels = [], []
+    for number, curve in enumerate(curves.events, 1):
+        lines.append(
             f"That one was {curve.event}: {curve.before:.2f} before; hiding just the contexts it "
             f"names leads to {curve.naive.max():.2f} at most, {plan.mechanism} to "
             f"{curve.after.max():.2f}."
         )
+        before = curve.before + 0 * curve.after
+        beliefs = {"naive masking": curve.naive, plan.mechanism: curve.after, "before": before}
+        if plan.guarantee.notion == "delta-privacy":
+            beliefs["before + δ"] = before + float(plan.guarantee.amount)
+        panels.append((f"belief in event {number}", beliefs))
     numbers = range(1, len(curves.events) + 1)
     columns = [f"event {i} {which}" for i in numbers for which in ("naive", "plan")]
-    beliefs = [belief for curve in curves.events for belief in (curve.naive, curve.after)]
-    out.print(_day_table(curves, columns, lambda t: [f"{b[t]:.2f}" for b in beliefs], first=3))
+    both = [belief for curve in curves.events for belief in (curve.naive, curve.after)]
+    cells = lambda t: [f"{belief[t]:.2f}" for belief in both]  # noqa: E731
+    return DayShown(lines, columns, cells, 3, _played_object(curves), panels)
+
+
+def _lesser_line(curves: ContextCurves, checked: float) -> str:
+    """What an adversary who knows less than the chain comes to believe on this day."""
+    if curves.labelled:
+        return (
+            "Somebody unsure of labels, each alike, comes to believe in a sensitive context by up "
+            f"to {curves.labelled_rise():.2f} more (covered: states that may be sensitive are "
+            "treated as sensitive)."
+        )
+    weak = curves.weak_rise()
+    alone = "cannot explain this output" if weak is None else f"by up to {weak:.2f} (not promised)"
+    return (
+        "Somebody who knows only how frequent contexts are, once the chain is published with the "
+        f"output: by up to {checked:.2f} (covered); without it, and never learning: {alone}."
+    )
 
 
 def _played_object(curves: EventCurves) -> dict[str, Any]:
@@ -237,24 +252,7 @@ def _played_object(curves: EventCurves) -> dict[str, Any]:
     }
 
 
-def adversary_lines(curves: ContextCurves) -> list[str]:
-    """What adversaries who know less than the chain come to believe on this day, in sentences."""
-    _, checked = curves.highest_rise()
-    if curves.labelled:
-        return [
-            "Somebody unsure of labels, each alike, comes to believe in a sensitive context by up "
-            f"to {curves.labelled_rise():.2f} more (covered: states that may be sensitive are "
-            "treated as sensitive)."
-        ]
-    weak = curves.weak_rise()
-    alone = "cannot explain this output" if weak is None else f"by up to {weak:.2f} (not promised)"
-    return [
-        "Somebody who knows only how frequent contexts are, once the chain is published with the "
-        f"output: by up to {checked:.2f} (covered); without it, and never learning: {alone}."
-    ]
-
-
-def curves_object(curves: ContextCurves) -> dict[str, Any]:
+def _contexts_object(curves: ContextCurves) -> dict[str, Any]:
     """The attack as one JSON object."""
     naive, checked = curves.highest_rise()
     return {
@@ -276,38 +274,6 @@ def curves_object(curves: ContextCurves) -> dict[str, Any]:
             for name, before, after in curves.labelled
         },
     }
-
-
-def curves_chart(plan: Plan, curves: ContextCurves) -> bytes:
-    """A PNG: the belief in each sensitive context over the day, and the line it may not cross."""
-    panels = []
-    for column, name in enumerate(curves.contexts):
-        before = curves.before[:, column]
-        lines = {
-            "naive masking": curves.naive[:, column],
-            plan.mechanism: curves.after[:, column],
-            "before": before,
-            "before + δ": before + float(plan.guarantee.amount),
-        }
-        if curves.weak is not None:
-            lines["frequencies alone"] = curves.weak[:, column]
-        panels.append((f"belief in {name}", lines))
-    return belief_chart(curves.clock, panels)
-
-
-def events_chart(plan: Plan, curves: EventCurves) -> bytes:
-    """A PNG: the belief in each event over the day."""
-    panels = []
-    for number, curve in enumerate(curves.events, 1):
-        lines = {
-            "naive masking": curve.naive,
-            plan.mechanism: curve.after,
-            "before": curve.before + 0 * curve.after,
-        }
-        if plan.guarantee.notion == "delta-privacy":
-            lines["before + δ"] = lines["before"] + float(plan.guarantee.amount)
-        panels.append((f"belief in event {number}", lines))
-    return belief_chart(curves.clock, panels)
 
 
 STYLES: dict[str, dict[str, str]] = {

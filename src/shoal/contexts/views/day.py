@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
 from shoal.cli.charts import _figure, _png
-from shoal.cli.fit import note_one_series, note_twins
+from shoal.cli.fit import NOT_PRIVATE, note_one_series, note_twins
 from shoal.cli.plan import PlanView
 from shoal.cli.show import check_output
 from shoal.core.errors import DataError, InputError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from shoal.contexts.stream import ContextStream
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
-    from shoal.data.positions import Traces
 
 WIDE = 120  # columns of a terminal with room for long bars and three contexts of a slot
 MOST_ROWS = 24  # longer days are shown in stretches of several slots
@@ -104,11 +104,10 @@ def day_rows(plan: Plan, longest: int = MOST_ROWS) -> list[dict[str, Any]]:
         slots = range(first, min(first + size, day.slots))
         missing: dict[str, float] = defaultdict(float)
         contexts: dict[str, float] = defaultdict(float)
-        for t in slots:
-            for j, name in enumerate(day.states):
-                contexts[name] += float(rates[t, j]) / len(slots)
-                if why[t][j]:
-                    missing[why[t][j]] += float(prior[t, j] - rates[t, j]) / len(slots)
+        for t, (j, name) in product(slots, enumerate(day.states)):
+            contexts[name] += float(rates[t, j]) / len(slots)
+            if why[t][j]:
+                missing[why[t][j]] += float(prior[t, j] - rates[t, j]) / len(slots)
         rows.append(
             {
                 "from": day.clock(first),
@@ -155,22 +154,18 @@ def _checks(
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
 
-    cells: list[tuple[str, ...]] = []
     width = show.BAR_WIDTH if wide else show.HALF // 2
-    for name, plan in comparison.alternatives.items():
-        if isinstance(plan, Plan) and plan.mechanism.startswith("mask-"):
-            chosen = "chosen, " if name == comparison.plan.mechanism else ""
-            rise = getattr(plan.certificate, "rise", float(plan.guarantee.amount))
-            cells.append(
-                (
-                    name,
-                    significant(-plan.cost),
-                    show.bar(-plan.cost, slots, ascii_only=ascii_only, width=width),
-                    significant(rise),
-                    chosen + standing(plan),
-                )
-            )
-    return cells
+    return [
+        (
+            name,
+            significant(-plan.cost),
+            show.bar(-plan.cost, slots, ascii_only=ascii_only, width=width),
+            significant(getattr(plan.certificate, "rise", float(plan.guarantee.amount))),
+            ("chosen, " if name == comparison.plan.mechanism else "") + standing(plan),
+        )
+        for name, plan in comparison.alternatives.items()
+        if isinstance(plan, Plan) and plan.mechanism.startswith("mask-")
+    ]
 
 
 def _cells(row: dict[str, Any], *, wide: bool, ascii_only: bool) -> tuple[str, ...]:
@@ -356,15 +351,6 @@ def timed(reading: dict[str, Any], key: str, model: DayChain) -> dict[str, Any]:
 # `shoal fit --slot`: the chain of a day from timed contexts, one matrix for every step.
 
 
-class DayWish(NamedTuple):
-    """What `shoal fit --slot` was asked for: how a day is cut, and how counts are smoothed."""
-
-    slot: str
-    hours: str | None
-    smoothing: str
-    spread: int
-
-
 def fit_contexts(
     data: str,
     out: Path,
@@ -374,13 +360,17 @@ def fit_contexts(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Fits, stores and reports the chain of a day; `options` are the fields of a DayWish."""
+    """Fits, stores and reports the chain of a day.
+
+    `options` say how a day is cut ("slot", "hours") and how counts are smoothed ("smoothing",
+    "spread").
+    """
     from shoal.contexts.day import fit_day
     from shoal.core.registry import dumps
     from shoal.data.positions import slots_of, timed_rows, traces_of
+    from shoal.data.times import parse_duration
     from shoal.data.write import atomic_write
 
-    wish = DayWish(**options)
     if columns.state is None or columns.time is None:
         raise InputError("--slot needs the columns of contexts and times; name --state and --time")
     if columns.gap is not None:
@@ -388,7 +378,8 @@ def fit_contexts(
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
     check_output(out, force=force)
-    slots = slots_of(_length(wish.slot), wish.hours, dashes="--")
+    parse_duration(options["slot"], "--slot")  # a bare number on the command line is refused
+    slots = slots_of(options["slot"], options["hours"], dashes="--")
     with show.working("reading"):
         rows = timed_rows(data, **columns.named)
         found = traces_of(rows, slots)
@@ -396,8 +387,8 @@ def fit_contexts(
         try:
             chain = fit_day(
                 found.days,
-                smoothing=wish.smoothing,
-                spread=wish.spread,
+                smoothing=options["smoothing"],
+                spread=options["spread"],
                 slot_minutes=slots.minutes,
                 start_minute=slots.start,
             )
@@ -406,46 +397,29 @@ def fit_contexts(
     note_one_series(columns.series, rows["person"].n_unique())
     note_twins(rows["context"].drop_nulls().unique().sort())
     atomic_write(out, dumps(chain) + "\n")
-    if as_json:
-        show.print_json(_object(out, chain, found))
-    else:
-        _print(out, chain, found)
-
-
-def _length(slot: str) -> Any:
-    """The length of a slot; a bare number on the command line is refused."""
-    from shoal.data.times import parse_duration
-
-    parse_duration(slot, "--slot")
-    return slot
-
-
-def _object(out: Path, chain: DayChain, found: Traces) -> dict[str, Any]:
     missing = sum(context is None for day in found.days for context in day)
-    return {
-        "path": str(out),
-        "states": list(chain.states),
-        "days": len(found.days),
-        "slots": chain.slots,
-        "slot_minutes": chain.slot_minutes,
-        "start_minute": chain.start_minute,
-        "rows": found.readings,
-        "rows_outside": found.outside,
-        "rows_further": found.further,
-        "slots_missing": missing,
-        "private": False,
-    }
-
-
-def _print(out: Path, chain: DayChain, found: Traces) -> None:
-    from shoal.cli.fit import NOT_PRIVATE
-
-    told = _object(out, chain, found)
+    if as_json:
+        show.print_json(
+            {
+                "path": str(out),
+                "states": list(chain.states),
+                "days": len(found.days),
+                "slots": chain.slots,
+                "slot_minutes": chain.slot_minutes,
+                "start_minute": chain.start_minute,
+                "rows": found.readings,
+                "rows_outside": found.outside,
+                "rows_further": found.further,
+                "slots_missing": missing,
+                "private": False,
+            }
+        )
+        return
     cells = len(found.days) * chain.slots
     screen = show.console()
     screen.print(f"Read {found.readings:,} rows as {len(found.days):,} day(s).")
     screen.print(f"Model in {out}: {chain.describe()}.")
-    screen.print(f"{told['slots_missing']:,} of {cells:,} slots have no reading.")
+    screen.print(f"{missing:,} of {cells:,} slots have no reading.")
     if found.further:
         screen.print(f"{found.further:,} rows share a slot with an earlier one, which counts.")
     if found.outside:

@@ -131,21 +131,21 @@ def private(day: Day, hidden: Floats) -> bool:
 
     if (hidden < 1)[day.when, day.who].any():
         return False
-    secrets = _secrets(day)
-    kernels.extend_secrets(day.moves, hidden, secrets, -1)
+    return not kernels.any_breach(_suppressed(day, hidden))
+
+
+def _suppressed(day: Day, hidden: Floats) -> Any:
+    """The day under some suppression, as the compiled loops take it."""
+    from shoal.contexts.search.greedy_kernels import Suppressed, extend_secrets
+
     shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
-    shown[:-1] = (hidden < 1) & day.possible
-    shown[-1, 0] = True
-    return not kernels.any_breach(day.initial, day.moves, hidden, shown, day.possible, secrets)
-
-
-def _secrets(day: Day) -> Any:
-    """The secrets as the compiled loops take them, with nothing worked out yet."""
-    from shoal.contexts.search.greedy_kernels import SecretRows
-
+    shown[:-1], shown[-1, 0] = (hidden < 1) & day.possible, True
     table = np.zeros((day.slots + 1, day.size, len(day.when)))
     scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
-    return SecretRows(day.when, day.who, day.bound, table, scale)
+    secrets = day.when, day.who, day.bound, table, scale
+    found = Suppressed(day.initial, day.moves, hidden, shown, *secrets)
+    extend_secrets(found, -1)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,25 +200,19 @@ class _Search:
     def __init__(self, day: Day, effort: Effort) -> None:
         from shoal.contexts.search import greedy_kernels as kernels
 
-        self.kernels, self.effort = kernels, effort
-        self.day = day
+        self.kernels, self.effort, self.day = kernels, effort, day
         self.hidden = np.ones((day.slots, day.size))
-        self.shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
-        self.shown[-1, 0] = True
-        self.secrets = _secrets(day)
-        kernels.extend_secrets(day.moves, self.hidden, self.secrets, -1)
-        start = self.row(-1, 0)
-        self.origins = [(-1, 0)]
-        self.asked = [0]
-        self.rows = [start]
-        self.star, self.lift = start  # the row of the candidate looked at last
+        self.now = _suppressed(day, self.hidden)
+        self.origins, self.asked = [(-1, 0)], [0]
+        self.star = self.row((-1, 0))  # the row of the candidate looked at last
+        self.rows = [self.star]
 
-    def row(self, slot: int, state: int) -> tuple[Floats, Ints]:
-        """K(origin → ·) under the current probabilities."""
+    def row(self, origin: tuple[int, int]) -> tuple[Floats, Ints]:
+        """K(origin → ·) under the current probabilities, and its powers of two."""
         values = np.zeros((self.day.slots + 1, self.day.size))
         powers = np.zeros(self.day.slots + 1, dtype=np.int64)
-        self._extend(values, powers, (slot, state), -1)
-        self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
+        self.kernels.extend_row(self.now, origin, -1, values, powers)
+        self.effort.spend((self.day.slots - origin[0]) * self.day.size**2 + CALL)
         return values, powers
 
     def least(self, place: tuple[int, int], levels: Floats) -> int:
@@ -231,82 +225,71 @@ class _Search:
             return 0
         if (len(self.rows) + 1) * self.rows[0][0].nbytes > MEMORY:
             return last
-        self.star, self.lift = self.row(*place)
-        if self.breaches(self.star, self.lift, place[0], place[0]):
+        self.star = self.row(place)
+        if self.kernels.breached(*self.star, place[0], place[0], self.now):
             return last
         least = 1.0 - levels[-2] if last else 2.0
-        room = self._room(place, self.star, self.lift, least * (1 - 1e-9))
+        room = self._room(place, least * (1 - 1e-9))
         if room < least * (1 - 1e-9):
             return last
         return min(last, int(np.searchsorted(levels, (1.0 - room) * (1 - 1e-12))))
 
-    def _room(self, place: tuple[int, int], star: Floats, lift: Ints, least: float) -> float:
+    def _room(self, place: tuple[int, int], least: float) -> float:
         """The largest release probability of `place`; below `least` as soon as that is certain.
 
         The origin that turned the last candidate down is asked first: it often does again.
         """
         room = 1.0
-        each = float(self.shown[place[0] + 1 :].sum() * len(self.day.when))
+        each = float(self.now.shown[place[0] + 1 :].sum() * len(self.day.when))
         for turn, which in enumerate(self.asked):
-            origin, (row, power) = self.origins[which][0], self.rows[which]
-            if origin >= place[0]:
+            slot = self.origins[which][0]
+            if slot >= place[0]:
                 continue
-            here = (row, power, origin, place)
-            if not self.kernels.released_here(*here, self.hidden, self.secrets):
-                room = 0.0
-            else:
-                known = (self.hidden, self.shown, self.secrets)
-                room = self.kernels.room(*here, star, lift, *known, room, least)
+            known = *self.rows[which], slot, place, *self.star
+            room = self.kernels.room(*known, self.now, room, least)
             self.effort.spend(each + CALL)
             if room < least:
                 self.asked.insert(0, self.asked.pop(turn))
                 return room
         return room
 
-    def breaches(self, row: Floats, power: Ints, slot: int, after: int) -> bool:
-        known = self.hidden, self.shown, self.secrets
-        return bool(self.kernels.breached(row, power, slot, after, *known))
-
     def settles(self, place: tuple[int, int], level: float) -> bool:
         """Takes the level, recomputes every row it changes, and looks again at those outputs."""
         slot = place[0]
         self.hidden[place] = level
-        self.shown[place] = self.day.possible[place]
-        if not self.shown[place]:
+        self.now.shown[place] = self.day.possible[place]
+        if not self.now.shown[place]:
             return True
         self._refresh(slot)
-        outputs = float(self.shown[slot + 1 :].sum() * len(self.day.when)) + CALL
+        outputs = float(self.now.shown[slot + 1 :].sum() * len(self.day.when)) + CALL
         self.effort.spend(outputs * len(self.rows))
         return not any(
-            origin < slot and row[place] > 0 and self.breaches(row, power, origin, slot)
+            origin < slot
+            and row[place] > 0
+            and self.kernels.breached(row, power, origin, slot, self.now)
             for (origin, _), (row, power) in zip(self.origins, self.rows, strict=True)
         )
 
     def keep(self, place: tuple[int, int]) -> None:
         """What was settled stays: from now on outputs begin there too."""
-        if self.shown[place]:
+        if self.now.shown[place]:
             self.asked.insert(0, len(self.origins))
             self.origins.append(place)
-            self.rows.append((self.star, self.lift))
+            self.rows.append(self.star)
 
     def restore(self, place: tuple[int, int]) -> None:
         """Back to suppressing the state always."""
         self.hidden[place] = 1.0
-        if self.shown[place]:
-            self.shown[place] = False
+        if self.now.shown[place]:
+            self.now.shown[place] = False
             self._refresh(place[0])
 
     def _refresh(self, slot: int) -> None:
         """Recomputes, never subtracts: a difference would leave 1e-17 where nothing is left."""
-        for origin, (row, power) in zip(self.origins, self.rows, strict=True):
-            if origin[0] < slot:
-                self._extend(row, power, origin, slot)
-                self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
-        self.kernels.extend_secrets(self.day.moves, self.hidden, self.secrets, slot)
         later = (self.day.slots - slot) * self.day.size**2
+        for origin, row in zip(self.origins, self.rows, strict=True):
+            if origin[0] < slot:
+                self.kernels.extend_row(self.now, origin, slot, *row)
+                self.effort.spend(later + CALL)
+        self.kernels.extend_secrets(self.now, slot)
         self.effort.spend(later * len(self.day.when) / 2)
-
-    def _extend(self, row: Floats, power: Ints, origin: tuple[int, int], since: int) -> None:
-        self.kernels.extend_row(
-            self.day.initial, self.day.moves, self.hidden, origin, since, row, power
-        )

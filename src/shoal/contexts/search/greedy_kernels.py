@@ -18,28 +18,41 @@ UNSAFE = 1e-270  # far above what FLOOR may add up to
 SMALL = 1e-280  # products above it are far from FLOOR
 
 
+class Suppressed(NamedTuple):
+    """A day, its secrets, and the suppression looked at: hidden[t, j], and what is ever shown.
+
+    table[t, j, c]·2^scale[t, c] = K(secret c → t, j); `shown` has a slot more, the end.
+    """
+
+    initial: Any
+    moves: Any
+    hidden: Any
+    shown: Any
+    when: Any
+    who: Any
+    bound: Any
+    table: Any
+    scale: Any
+
+
 @njit(cache=True, error_model="numpy")
-def extend_row(
-    initial: Any, moves: Any, hidden: Any, origin: Any, since: int, row: Any, power: Any
-) -> None:
+def extend_row(day: Any, origin: Any, since: int, row: Any, power: Any) -> None:
     """Recomputes row[t], power[t] for t > since, from the origin (slot, state); slot -1 is start.
 
     row[t, j]·2^power[t] = P(suppressed strictly between, X_t = j | origin).
     """
+    moves, (slot, state) = day.moves, origin
     slots, size = moves.shape[0], moves.shape[1]
-    slot, state = origin
     first = since
     if since <= slot:
         first = slot + 1
-        for j in range(size):
-            row[first, j] = initial[j] if slot < 0 else moves[slot, state, j]
+        row[first] = day.initial if slot < 0 else moves[slot, state]
         power[first] = 0
         _rescale(row, power, first)
     for t in range(first, slots):
-        for j in range(size):
-            row[t + 1, j] = 0.0
+        row[t + 1] = 0.0
         for k in range(size):
-            weight = row[t, k] * hidden[t, k]
+            weight = row[t, k] * day.hidden[t, k]
             if weight <= 0:
                 continue
             for j in range(size):
@@ -64,20 +77,10 @@ def _rescale(row: Any, power: Any, t: int) -> None:
         power[t] += shift
 
 
-class SecretRows(NamedTuple):
-    """The secrets of a day, and table[t, j, c]·2^scale[t, c] = K(secret c → t, j)."""
-
-    when: Any
-    who: Any
-    bound: Any
-    table: Any
-    scale: Any
-
-
 @njit(cache=True, error_model="numpy")
-def extend_secrets(moves: Any, hidden: Any, secrets: Any, since: int) -> None:
+def extend_secrets(day: Any, since: int) -> None:
     """Recomputes the table of the secrets, and their scale, for t > since."""
-    when, who, _, table, power = secrets
+    _, moves, hidden, _, when, who, _, table, power = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     weight = np.empty((size, count))
     for t in range(max(since, 0), slots):
@@ -133,21 +136,19 @@ def _rescale_secrets(table: Any, power: Any, known: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _carried(row: Any, hidden: Any, secrets: Any, c: int) -> float:
+def _carried(row: Any, day: Any, c: int) -> float:
     """K(origin → secret c)·p: what of the secret is still hidden, in the scale of its slot."""
-    place = secrets.when[c], secrets.who[c]
-    value = row[place] * hidden[place]
+    place = day.when[c], day.who[c]
+    value = row[place] * day.hidden[place]
     return max(value, FLOOR) if value > 0 else 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def _factors(
-    row: Any, power: Any, hidden: Any, secrets: Any, t: int, first: Any, last: Any, out: Any
-) -> None:
+def _factors(row: Any, power: Any, day: Any, t: int, first: Any, last: Any, out: Any) -> None:
     """out[c] · table[t, j, c] = K(origin → secret c)·p·K(c → t, j), in the scale of slot t."""
     for c in range(first, last):
-        exponent = power[secrets.when[c]] + secrets.scale[t, c] - power[t]
-        out[c] = math.ldexp(_carried(row, hidden, secrets, c), exponent)
+        exponent = power[day.when[c]] + day.scale[t, c] - power[t]
+        out[c] = math.ldexp(_carried(row, day, c), exponent)
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,70 +157,48 @@ def _any_shown(shown: Any, row: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def breached(
-    row: Any, power: Any, slot: int, after: int, hidden: Any, shown: Any, secrets: Any
-) -> bool:
-    """Whether an output (origin at `slot`, …, release after slot `after`) breaks a bound.
+def _breaks(whole: float, day: Any, t: int, j: int, factor: Any, first: Any, last: Any) -> bool:
+    """Whether showing j at t breaks a bound; `whole` is the row's entry for it.
 
     Division-free: K(i→s)·p·K(s→j) > bound·K(i→j).
     """
-    when, _, bound, table, _ = secrets
+    for c in range(first, last):
+        if factor[c] * day.table[t, j, c] > day.bound[c] * whole:
+            return True
+    return whole < UNSAFE and last > first
+
+
+@njit(cache=True, error_model="numpy")
+def breached(row: Any, power: Any, slot: int, after: int, day: Any) -> bool:
+    """Whether an output (origin at `slot`, …, release after slot `after`) breaks a bound."""
     slots, size = row.shape[0] - 1, row.shape[1]
-    first = np.searchsorted(when, slot, side="right")
-    factor = np.empty(when.size)
+    first = np.searchsorted(day.when, slot, side="right")
+    factor = np.empty(day.when.size)
     for t in range(after + 1, slots + 1):
-        if not _any_shown(shown[t], row[t]):
+        if not _any_shown(day.shown[t], row[t]):
             continue
-        last = np.searchsorted(when, t, side="left")
-        _factors(row, power, hidden, secrets, t, first, last, factor)
+        last = np.searchsorted(day.when, t, side="left")
+        _factors(row, power, day, t, first, last, factor)
         for j in range(size):
             whole = row[t, j]
-            if whole <= 0 or not shown[t, j]:
-                continue
-            for c in range(first, last):
-                if factor[c] * table[t, j, c] > bound[c] * whole:
-                    return True
-            if whole < UNSAFE and last > first:
+            if whole > 0 and day.shown[t, j] and _breaks(whole, day, t, j, factor, first, last):
                 return True
     return False
 
 
 @njit(cache=True, error_model="numpy")
-def any_breach(
-    initial: Any, moves: Any, hidden: Any, shown: Any, possible: Any, secrets: Any
-) -> bool:
+def any_breach(day: Any) -> bool:
     """Whether some output (release or start, ⊥ …, release or end) breaks a bound."""
-    slots, size = moves.shape[0], moves.shape[1]
+    slots, size = day.moves.shape[0], day.moves.shape[1]
     row = np.zeros((slots + 1, size))
     power = np.zeros(slots + 1, dtype=np.int64)
     for slot in range(-1, slots):
         for state in range(size if slot >= 0 else 1):
-            if slot >= 0 and not (shown[slot, state] and possible[slot, state]):
-                continue
-            extend_row(initial, moves, hidden, (slot, state), -2, row, power)
-            if breached(row, power, slot, slot, hidden, shown, secrets):
-                return True
+            if slot < 0 or day.shown[slot, state]:
+                extend_row(day, (slot, state), -2, row, power)
+                if breached(row, power, slot, slot, day):
+                    return True
     return False
-
-
-@njit(cache=True, error_model="numpy")
-def released_here(row: Any, power: Any, slot: int, place: Any, hidden: Any, secrets: Any) -> bool:
-    """Whether showing `place` = (slot, state) after the origin breaks no bound before it."""
-    when, _, bound, table, scale = secrets
-    t, j = place
-    whole = row[t, j]
-    if whole <= 0:
-        return True
-    first = np.searchsorted(when, slot, side="right")
-    last = np.searchsorted(when, t, side="left")
-    if whole < UNSAFE and last > first:
-        return False
-    for c in range(first, last):
-        exponent = power[when[c]] + scale[t, c] - power[t]
-        factor = math.ldexp(_carried(row, hidden, secrets, c), exponent)
-        if factor * table[t, j, c] > bound[c] * whole:
-            return False
-    return True
 
 
 @njit(cache=True, error_model="numpy")
@@ -230,40 +209,40 @@ def room(
     place: Any,
     star: Any,
     lift: Any,
-    hidden: Any,
-    shown: Any,
-    secrets: Any,
+    day: Any,
     most: float,
     least: float,
 ) -> float:
-    """The largest release probability x ≤ most of `place` that outputs across it allow.
+    """The largest release probability x ≤ most of `place` that outputs from an origin allow.
 
-    Every bound is linear in x: bound·D - N - x(bound·D1 - N1) ≥ 0, D1 and N1 being the parts of
-    D and N whose path goes through `place`. Returns below `least` as soon as that is certain.
-    star, lift: the row of `place` itself.
+    0 where showing it breaks a bound itself. Every bound of outputs across it is linear in x:
+    bound·D - N - x(bound·D1 - N1) ≥ 0, D1 and N1 being the parts of D and N whose path goes
+    through `place`. Returns below `least` as soon as that is certain. star, lift: the row of
+    `place` itself.
     """
-    when, _, bound, table, scale = secrets
+    when, bound, table, shown = day.when, day.bound, day.table, day.shown
     slots, size = row.shape[0] - 1, row.shape[1]
     here, state = place
     through = row[here, state]
     if through <= 0:
         return most
     first = np.searchsorted(when, slot, side="right")
-    until = np.searchsorted(when, here, side="right")
-    factor = np.empty(when.size)
-    through_c = np.zeros(when.size)
     before = np.searchsorted(when, here, side="left")
-    _factors(row, power, hidden, secrets, here, first, before, through_c)
+    until = np.searchsorted(when, here, side="right")
+    factor, through_c = np.empty(when.size), np.zeros(when.size)
+    _factors(row, power, day, here, first, before, through_c)
+    if _breaks(through, day, here, state, through_c, first, before):
+        return 0.0
     for c in range(first, before):  # of secrets before its slot, the part of N through `place`
         through_c[c] *= table[here, state, c]
     for t in range(here + 1, slots + 1):
         if not _any_shown(shown[t], star[t]):
             continue
         last = np.searchsorted(when, t, side="left")
-        _factors(row, power, hidden, secrets, t, first, last, factor)
+        _factors(row, power, day, t, first, last, factor)
         for c in range(until, last):
-            carried = through * _carried(star, hidden, secrets, c)
-            exponent = power[here] + lift[when[c]] + scale[t, c] - power[t]
+            carried = through * _carried(star, day, c)
+            exponent = power[here] + lift[when[c]] + day.scale[t, c] - power[t]
             through_c[c] = math.ldexp(carried, exponent)
         ratio = math.ldexp(1.0, power[here] + lift[t] - power[t])
         for j in range(size):

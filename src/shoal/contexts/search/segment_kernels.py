@@ -56,7 +56,7 @@ def forward_pass(
     law = law_after(initial, moves, slot, state, shown, copies)
     known = np.searchsorted(when, slot, side="right")
     belief, fresh = np.zeros((size, count)), np.zeros((size, count))
-    gap = np.empty((size, count))
+    gap, rooms = np.empty((size, count)), np.empty((2, count))
     secret = np.empty(count, dtype=np.int64)
     settled = bound * (1.0 - 1e-12)
     mass, total, past = 1.0, 0.0, 0
@@ -68,8 +68,8 @@ def forward_pass(
             limits = _gaps(
                 law, belief, future[t], bound, who, secret, past, ahead[t], size // copies, gap
             )
-            gains = value[t], waiting[t]
-            left = _spend(law, gap, limits, shown[t], gains, share, caps[t], hidden[t], copies)
+            gains, limited = (value[t], waiting[t]), rooms[:, :limits]
+            left = _spend(law, gap, limited, shown[t], gains, share, caps[t], hidden[t], copies)
             spent[0] += 6 * size * limits
         for j in range(size):
             total += mass * law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
@@ -130,7 +130,7 @@ def law_after(initial: Any, moves: Any, slot: int, state: int, shown: Any, copie
 def _spend(
     law: Any,
     gap: Any,
-    limits: int,
+    rooms: Any,
     shown: Any,
     gains: Any,
     share: float,
@@ -138,22 +138,24 @@ def _spend(
     hidden: Any,
     copies: int,
 ) -> float:
-    """Chooses hidden[j] of one slot, best gain for its room first; returns the mass left."""
-    size = law.size
+    """Chooses hidden[j] of one slot, best gain for its room first; returns the mass left.
+
+    `gains` are what follows a release and what follows suppression; `rooms` is there to work in.
+    """
+    room, scarcity = rooms
+    size, limits = law.size, room.size
     contexts = size // copies
-    room = np.zeros(limits)
+    room[:] = 0.0
     for j in range(size):
         for c in range(limits):
             room[c] += law[j] * gap[j, c]
-    scarcity = np.empty(limits)
     for c in range(limits):
         scarcity[c] = 1.0 / max(room[c], 1e-300)
+        room[c] = max(room[c], 0.0) * share
     worth = np.full(contexts, -1.0)
     for j in range(contexts):
         if caps[j] > 0:
             worth[j] = _worth(j, law, gap, scarcity, shown, gains, copies)
-    for c in range(limits):
-        room[c] = max(room[c], 0.0) * share
     for _ in range(contexts):
         best = np.argmax(worth)
         if worth[best] <= 0:
@@ -164,7 +166,7 @@ def _spend(
             hidden[j] = 1.0 - chance
             for c in range(limits):
                 room[c] -= law[j] * chance * gap[j, c]
-    return _settle(law, gap, limits, hidden)
+    return _settle(law, gap, room, hidden)
 
 
 @njit(cache=True, error_model="numpy")
@@ -232,7 +234,7 @@ def _afford(most: float, context: int, law: Any, gap: Any, room: Any, copies: in
 
 
 @njit(cache=True, error_model="numpy")
-def _settle(law: Any, gap: Any, limits: int, hidden: Any) -> float:
+def _settle(law: Any, gap: Any, rest: Any, hidden: Any) -> float:
     """The mass left, after looking directly at what is left: Σ a(j) hidden(j) gap(j, c) ≥ 0.
 
     Differences lose all digits when almost everything is shown, so the rest is summed anew; when
@@ -242,11 +244,11 @@ def _settle(law: Any, gap: Any, limits: int, hidden: Any) -> float:
         left = 0.0
         for j in range(law.size):
             left += law[j] * hidden[j]
-        rest = np.zeros(limits)
+        rest[:] = 0.0
         for j in range(law.size):
             mass = law[j] * hidden[j]
             if mass > 0:
-                for c in range(limits):
+                for c in range(rest.size):
                     rest[c] += mass * gap[j, c]
         if (left == 0.0 or left > THIN) and (rest >= 0.0).all():  # also with no secret at all
             return left
@@ -282,9 +284,7 @@ def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> fl
     return total
 
 
-# Compiled search for the best policy of one segment; importing this imports numba.
-#
-# Forward passes with different paces, then single changes of a pace or of a cap on a state.
+# The best policy of one segment: passes with different paces, then single changes of them.
 
 
 FORGOTTEN = 0.99  # what the win of a pace still counts after the next one

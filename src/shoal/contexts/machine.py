@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from shoal.contexts.day import DayChain
-from shoal.contexts.search.adaptive import next_for_all, simulatable_segments
+from shoal.contexts.search.adaptive import next_release, simulatable_segments
 from shoal.contexts.search.beliefs import (
     LEVELS,
     AfterGaps,
@@ -528,12 +528,13 @@ class SimulatableMask(Mask):
             return self.step(state, observed, rng)
         rng.words(1)
         days = model().days
+        shown = jointly_releasable(days)
         if observed is None:
-            left = state.missed()
-            return replace(left, note=next_for_all(days, origin, slot + 1)), None
-        if context < 0 or not jointly_releasable(days)[slot, context]:
+            note = next_release(days, shown, origin, slot + 1)
+            return replace(state.missed(), note=note), None
+        if context < 0 or not shown[slot, context]:
             return state.suppressed(state.note), None
-        note = next_for_all(days, (slot, context), slot + 1)
+        note = next_release(days, shown, (slot, context), slot + 1)
         return state.released(context, note), self.states[context]
 
     def describe(self) -> str:
@@ -576,8 +577,8 @@ class LiveSimulatable(Mask):
         return "after each release the slot of the next one is computed, all between suppressed"
 
     def _next(self, slot: int, context: int, earliest: int) -> int:
-        day = prepared(self.day, self.secrets, self.delta)
-        return next_for_all((day,), (slot, context), earliest)
+        days = (prepared(self.day, self.secrets, self.delta),)
+        return next_release(days, jointly_releasable(days), (slot, context), earliest)
 
 
 def prepared(day: DayChain, secrets: SensitiveContexts, delta: float, **rest: Any) -> Day:

@@ -143,9 +143,9 @@ class SensitiveContexts(Value):
         possible = day.support()
         for names, slots in self.facts(day.slots):
             places = [i for i, s in enumerate(day.states) if set(self.stands_for(s)) & set(names)]
-            for slot in slots:
-                count = max(1, int(possible[slot, places].sum()))
-                weight[slot, places] = np.maximum(weight[slot, places], count)
+            here = np.ix_(np.asarray(slots, dtype=np.int64), np.asarray(places, dtype=np.int64))
+            count = np.maximum(possible[here].sum(axis=1, keepdims=True), 1)
+            weight[here] = np.maximum(weight[here], count)
         return weight
 
     def kept_back(self, day: DayChain) -> Bools:

@@ -335,18 +335,18 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
 
     Evaluated once for a machine inside a time limit: equal machines have equal rises.
     """
-    return shared((task, delta, body, "rise"), lambda: _rises(task, delta, body))
 
+    def found() -> tuple[float, float]:
+        states = machine_states(body)
+        _check_fit(task, states, body)
+        full = days_of(task, delta, states=states, everything=True)
+        if memoryless(body):
+            rise = max(vector_rise(day, decoded(body.codes)) for day in full)
+            return rise, rise
+        rises = [histories_rise(day, *as_mask(body).segments(day)) for day in full]
+        return max(rise for rise, _ in rises), max(unread for _, unread in rises)
 
-def _rises(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
-    states = machine_states(body)
-    _check_fit(task, states, body)
-    full = days_of(task, delta, states=states, everything=True)
-    if memoryless(body):
-        rise = max(vector_rise(day, decoded(body.codes)) for day in full)
-        return rise, rise
-    rises = [histories_rise(day, *as_mask(body).segments(day)) for day in full]
-    return max(rise for rise, _ in rises), max(unread for _, unread in rises)
+    return shared((task, delta, body, "rise"), found)
 
 
 def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
@@ -397,9 +397,9 @@ def shown_rates(plan: Plan) -> Floats:
         rates = np.asarray(day.prior * (1.0 - decoded(body.codes)))
     else:
         policies, digits = as_mask(body).segments(day)
-        for origin in forwards(np.ones_like(day.possible)):
+        for origin in forwards(rates):
             mass = 1.0 if origin == START else float(rates[origin])
-            if mass > 0 and origin in policies:
+            if origin in policies:
                 _add_segment(day, origin, policies[origin], digits, mass, rates)
     return rates[:, [order.index(name) for name in plan.task.query.states]]
 

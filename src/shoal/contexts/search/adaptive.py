@@ -13,7 +13,7 @@ Proof: contexts/checks/mask_family.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,6 @@ from shoal.contexts.search.beliefs import (
     Codes,
     Day,
     Origin,
-    arrays_of,
     coming_to,
     decoded,
     encoded,
@@ -68,31 +67,25 @@ def next_releases(days: Day | Sequence[Day], work: float | Effort = np.inf) -> I
     slots, size = shown.shape
     table = np.full((slots + 1, size), slots, dtype=np.int64)
     seen = shown & (effort.clock is None)
-    for slot, state in forwards(shown):
+    for slot, state in forwards(seen):
         if effort.late():
             break
-        if slot < 0 or seen[slot, state]:
-            until = next_release(family, shown, (slot, state), slot + 1)
-            table[slot + 1, state] = until
-            if effort.clock is not None and until < slots:
-                seen[until] |= until_shown(family, (slot, state), until)[-1] < LEVELS - 1
+        until = next_release(family, shown, (slot, state), slot + 1)
+        table[slot + 1, state] = until
+        if effort.clock is not None and until < slots:
+            seen[until] |= until_shown(family, (slot, state), until)[-1] < LEVELS - 1
     return table
 
 
-def next_for_all(days: Sequence[Day], origin: Origin, earliest: int) -> int:
-    """One entry of `next_releases`, of slots from `earliest` on; T when there is none.
-
-    What a stream needs after a release, or when the slot that was due is not read.
-    """
-    return next_release(days, jointly_releasable(days), origin, earliest)
-
-
 def next_release(days: Sequence[Day], shown: Bools, origin: Origin, earliest: int) -> int:
-    """The first slot after a release that each day that can come to it lets be shown."""
+    """The first slot from `earliest` on that each day that can come to a release lets be shown.
+
+    One entry of `next_releases`, where `shown` is what is `jointly_releasable`; T for none.
+    """
     from shoal.contexts.search import kernels
 
     slots = len(shown)
-    asked = [arrays_of(day, shown) for day in coming_to(days, origin)]
+    asked = [day.arrays._replace(shown=shown) for day in coming_to(days, origin)]
     while earliest < slots:
         found = {int(kernels.next_release(given, *origin, earliest)) for given in asked}
         if len(found) == 1:
@@ -105,9 +98,9 @@ def simulatable_segments(day: Day, table: Ints) -> Segments:
     """The simulatable check as suppression after each release: all, until the slot of `table`."""
     hidden: dict[Origin, Codes] = {}
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
-    for slot, state in forwards(np.ones_like(seen)):
+    for slot, state in forwards(seen):
         until = int(table[slot + 1, state])
-        if slot < until < day.slots and (slot < 0 or seen[slot, state]):
+        if slot < until < day.slots:
             hidden[slot, state] = until_shown((day,), (slot, state), until)
             seen[until] |= hidden[slot, state][-1] < LEVELS - 1
     return Segments(hidden, expected_releases(day, hidden))
@@ -280,15 +273,6 @@ def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
     return worst
 
 
-def listed_origins(day: Day, policies: Mapping[Origin, object]) -> Bools:
-    """Which releases have a table and are possible."""
-    found = np.zeros((day.slots, day.size), dtype=np.bool_)
-    for origin in policies:
-        if origin[0] >= 0:
-            found[origin] = day.possible[origin]
-    return found
-
-
 def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
     """The mean number of releases of a day, exactly, backwards from the last origin."""
     value = np.zeros((day.slots, day.size))
@@ -306,9 +290,7 @@ def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
 
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
     found = []
-    for origin in forwards(np.ones_like(seen)):
-        if origin != START and not seen[origin]:
-            continue
+    for origin in forwards(seen):
         found.append(origin)
         codes = policies.get(origin)
         if codes is not None:
@@ -346,15 +328,18 @@ def until_shown(days: Sequence[Day], origin: Origin, until: int) -> Codes:
     return codes
 
 
-def forwards(shown: Bools) -> Iterator[Origin]:
-    """ "start", and then every release that may be shown, the first first."""
+def forwards(shown: Bools | Floats) -> Iterator[Origin]:
+    """ "start", and then every release that is marked by then, the first first.
+
+    Whoever goes along may mark later ones on the way.
+    """
     yield START
-    for slot, state in np.argwhere(shown):
-        yield int(slot), int(state)
+    for slot, row in enumerate(shown):
+        for state in np.flatnonzero(row).tolist():
+            yield slot, state
 
 
 def backwards(shown: Bools) -> Iterator[Origin]:
     """Every release that may be shown, the last first, and then "start"."""
-    for slot, state in np.argwhere(shown)[::-1]:
-        yield int(slot), int(state)
+    yield from ((slot, state) for slot, state in np.argwhere(shown)[::-1].tolist())
     yield START

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ Origin = tuple[int, int]  # slot and state of a release; slot -1 is "start"
 START: Origin = (-1, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Day:
     """A day chain and its secrets as arrays, for the loops that evaluate suppression.
 
@@ -50,7 +51,6 @@ class Day:
     who: Ints
     bound: Floats
     share: Floats
-    _later: list[Floats] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def slots(self) -> int:
@@ -59,6 +59,26 @@ class Day:
     @property
     def size(self) -> int:
         return len(self.initial)
+
+    @cached_property
+    def future(self) -> Floats:
+        """f[t, j, c] = P(secret c | X_t = j), for secrets at slot t or later; else 0."""
+        table = np.zeros((self.slots, self.size, len(self.when)))
+        table[self.when, self.who, np.arange(len(self.when))] = 1.0
+        for t in range(self.slots - 2, -1, -1):
+            first = int(np.searchsorted(self.when, t, side="right"))
+            table[t, :, first:] = self.moves[t] @ table[t + 1, :, first:]
+        return table
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """As the compiled loops take it: no `future`, nothing `ahead`, all that is possible shown.
+
+        For whoever looks at past secrets only.
+        """
+        future, ahead = np.zeros((0, 0, 0)), np.zeros((0, 1), dtype=np.int64)
+        own = self.initial, self.moves, self.when, self.who, self.bound
+        return Arrays(*own, future, self.possible, 1, ahead)
 
 
 def family_of(days: Day | Sequence[Day]) -> tuple[Day, ...]:
@@ -139,23 +159,7 @@ def decoded(codes: npt.NDArray[Any], levels: int = LEVELS) -> Floats:
 
 
 def future_beliefs(day: Day) -> Floats:
-    """f[t, j, c] = P(secret c | X_t = j), for secrets at slot t or later; 0 for earlier ones.
-
-    Worked out once for each day.
-    """
-    if not day._later:
-        day._later.append(_future_beliefs(day))
-    return day._later[0]
-
-
-def _future_beliefs(day: Day) -> Floats:
-    table = np.zeros((day.slots, day.size, len(day.when)))
-    for c, (slot, state) in enumerate(zip(day.when, day.who, strict=True)):
-        table[slot, state, c] = 1.0
-    for t in range(day.slots - 2, -1, -1):
-        first = int(np.searchsorted(day.when, t, side="right"))
-        table[t, :, first:] = day.moves[t] @ table[t + 1, :, first:]
-    return table
+    return day.future
 
 
 def releasable(day: Day, beliefs: Floats) -> Bools:
@@ -205,9 +209,9 @@ def _memoryless_rises(day: Day, suppression: Floats) -> Floats:
     """The rise of each secret: every release begins a segment with the same vector."""
     from shoal.contexts.search import kernels
 
-    arrays, highest = arrays_of(day, day.possible), np.zeros(len(day.when))
+    highest = np.zeros(len(day.when))
     for origin in _shown_by(day, suppression):
-        kernels.segment_highest(arrays, *origin, suppression, highest)
+        kernels.segment_highest(day.arrays, *origin, suppression, highest)
     return np.asarray(day.share * (highest - day.prior[day.when, day.who]))
 
 
@@ -228,7 +232,7 @@ def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: fl
     prior = day.prior[day.when, day.who]
     floor = prior + least / day.share if least > 0 else np.zeros(len(prior))
     highest = floor.copy()
-    kernels.segment_highest(arrays_of(day, day.possible), slot, state, suppression, highest)
+    kernels.segment_highest(day.arrays, slot, state, suppression, highest)
     over = highest > floor
     if not over.any():
         return max(0.0, least)
@@ -268,7 +272,7 @@ def raised_rise(day: Day, segments: Iterable[Segment], worst: float) -> float:
     priors: dict[int, list[Decimal]] = {}
     for slot, state, hidden in segments:
         highest = floor.copy()
-        kernels.segment_highest(arrays_of(day, day.possible), slot, state, hidden, highest)
+        kernels.segment_highest(day.arrays, slot, state, hidden, highest)
         for c in np.flatnonzero(highest > floor).tolist():
             when, who = int(day.when[c]), int(day.who[c])
             if not priors:
@@ -361,12 +365,6 @@ class Arrays(NamedTuple):
     shown: Bools
     copies: int
     ahead: Ints
-
-
-def arrays_of(day: Day, shown: Bools) -> Arrays:
-    """One day with no `future` and nothing `ahead`, for whoever looks at past secrets only."""
-    future, ahead = np.zeros((0, 0, 0)), np.zeros((0, 1), dtype=np.int64)
-    return Arrays(day.initial, day.moves, day.when, day.who, day.bound, future, shown, 1, ahead)
 
 
 def limiting(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Ints:
@@ -541,12 +539,6 @@ class AfterGaps:
 
         `gaps` are the slots not read as boundaries: from gaps[0] up to gaps[1], and so on.
         """
-        beliefs = self._beliefs(origin, gaps, slot, first, go)
-        return allowed(self.days, beliefs, origin, slot)
-
-    def _beliefs(
-        self, origin: Origin, gaps: tuple[int, ...], slot: int, first: int, go: Begun
-    ) -> list[Belief | None]:
         t = slot
         while t > first and _key(origin, gaps, t) not in self._kept:
             t -= 1
@@ -565,7 +557,7 @@ class AfterGaps:
         while len(self._kept) >= KEPT:
             self._kept.pop(next(iter(self._kept)))
         self._kept[_key(origin, gaps, slot)] = beliefs
-        return beliefs
+        return allowed(self.days, beliefs, origin, slot)
 
 
 def after(day: Day, slot: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.search.adaptive import forwards, full, listed_origins, table_value
+from shoal.contexts.search.adaptive import forwards, full, table_value
 from shoal.contexts.search.beliefs import (
     LEVELS,
     Codes,
@@ -113,15 +113,16 @@ def histories_rise(
     from shoal.contexts.search import kernels
 
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
-    also = listed_origins(day, policies)
+    also = seen.copy()  # those with a table too
+    for origin in policies:
+        if origin[0] >= 0:
+            also[origin] = day.possible[origin]
     nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
     worst, unread = 0.0, 0.0
     tails: list[tuple[int, int, bool]] = []  # releases without a window
-    for origin in forwards(np.ones_like(seen)):
+    for origin in forwards(also):
         slot = origin[0]
         occurs = slot < 0 or bool(seen[origin])
-        if not (occurs or also[origin]):
-            continue
         plan = policies.get(origin, nothing)
         emitted = np.zeros_like(seen)
         if plan.codes:
@@ -131,9 +132,11 @@ def histories_rise(
             tails.append((*origin, occurs))
             law = law_from(day, origin) > 0
             kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
-        unread, also = max(unread, rise), also | emitted
+        unread = max(unread, rise)
+        also |= emitted
         if occurs:
-            worst, seen = max(worst, rise), seen | emitted
+            worst = max(worst, rise)
+            seen |= emitted
 
     def without_window(unread_too: bool) -> Iterator[Segment]:
         for slot, state, occurs in tails:

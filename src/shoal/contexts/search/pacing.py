@@ -414,12 +414,11 @@ def turn_of(check: str) -> Effort:
     The check that is named, and the first that is tried, always has a turn.
     """
     limit = _limit.get(None)
-    if limit is None:
-        return effort_for(check)
-    limit.turns += 1
-    if limit.clock is not None and limit.turns > 1 and limit.clock() >= limit.ends:
-        raise Refused(f"the time limit of {limit.seconds:g} s was over before its turn")
-    return limit.effort(check)
+    if limit is not None:
+        limit.turns += 1
+        if limit.clock is not None and limit.turns > 1 and limit.clock() >= limit.ends:
+            raise Refused(f"the time limit of {limit.seconds:g} s was over before its turn")
+    return effort_for(check)
 
 
 def shared(key: object, find: Callable[[], Found]) -> Found:

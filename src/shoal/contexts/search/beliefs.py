@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,11 +52,11 @@ class Day:
     bound: Floats
     share: Floats
 
-    @property
+    @cached_property
     def slots(self) -> int:
         return len(self.moves)
 
-    @property
+    @cached_property
     def size(self) -> int:
         return len(self.initial)
 
@@ -79,6 +79,19 @@ class Day:
         future, ahead = np.zeros((0, 0, 0)), np.zeros((0, 1), dtype=np.int64)
         own = self.initial, self.moves, self.when, self.who, self.bound
         return Arrays(*own, future, self.possible, 1, ahead)
+
+    @cached_property
+    def exact_moves(self) -> Callable[[int], list[list[tuple[int, Decimal]]]]:
+        """Of each slot the states that each state may move to, and their chances as decimals."""
+
+        @lru_cache(maxsize=2048)
+        def rows(t: int) -> list[list[tuple[int, Decimal]]]:
+            return [
+                [(j, Decimal(chance)) for j, chance in enumerate(row) if chance]
+                for row in self.moves[t].tolist()
+            ]
+
+        return rows
 
 
 def family_of(days: Day | Sequence[Day]) -> tuple[Day, ...]:
@@ -292,12 +305,15 @@ def vector_rise(day: Day, suppression: Floats) -> float:
 
 def _least_priors(day: Day) -> list[list[Decimal]]:
     """P(X_t = j) rounded down, by the weights of whole paths: rows sum to 1 only nearly."""
-    first = [Decimal(float(chance)) for chance in day.initial]
+    first = [Decimal(chance) for chance in day.initial.tolist()]
     most, laws, rest = first, [first], [[Decimal(1)] * day.size]
     for t in range(day.slots - 1):
-        laws.append(_onward(laws[-1], day.moves[t], DOWN))
-        most = _onward(most, day.moves[t], UP)
-        rest.append(_onward(rest[-1], day.moves[day.slots - 2 - t].T, DOWN))
+        laws.append(_onward(laws[-1], day.exact_moves(t), DOWN))
+        most = _onward(most, day.exact_moves(t), UP)
+        rest.append([Decimal(0)] * day.size)
+        for k, row in enumerate(day.exact_moves(day.slots - 2 - t)):
+            for j, chance in row:
+                rest[-1][k] = DOWN.fma(rest[-2][j], chance, rest[-1][k])
     total = Decimal(0)
     for mass in most:
         total = UP.add(total, mass)
@@ -312,7 +328,7 @@ def _belief_above(day: Day, segment: Segment, when: int, who: int) -> Decimal:
     slot, state, hidden = segment
     if when == slot:
         return Decimal(int(who == state))
-    low = high = [Decimal(float(chance)) for chance in law_from(day, (slot, state))]
+    low = high = [Decimal(chance) for chance in law_from(day, (slot, state)).tolist()]
     best = Decimal(0)
     for t in range(slot + 1, day.slots + 1):
         if t == when:
@@ -324,24 +340,20 @@ def _belief_above(day: Day, segment: Segment, when: int, who: int) -> Decimal:
             if max(beliefs.values(), default=best) <= best:  # later ones are averages of these
                 break
         if t < day.slots:
-            low = _onward(_hidden(low, hidden[t], DOWN), day.moves[t], DOWN)
-            high = _onward(_hidden(high, hidden[t], UP), day.moves[t], UP)
+            chances = [Decimal(chance) for chance in hidden[t].tolist()]
+            low = _onward(map(DOWN.multiply, low, chances), day.exact_moves(t), DOWN)
+            high = _onward(map(UP.multiply, high, chances), day.exact_moves(t), UP)
     return best
 
 
-def _hidden(law: Sequence[Decimal], suppressed: Floats, rounding: Context) -> list[Decimal]:
-    return [
-        rounding.multiply(mass, Decimal(float(chance)))
-        for mass, chance in zip(law, suppressed, strict=True)
-    ]
-
-
-def _onward(law: Sequence[Decimal], moves: Floats, rounding: Context) -> list[Decimal]:
+def _onward(
+    law: Iterable[Decimal], moves: list[list[tuple[int, Decimal]]], rounding: Context
+) -> list[Decimal]:
     """The law one slot later, each sum of products rounded one way."""
-    out = [Decimal(0)] * len(law)
-    for k, mass in enumerate(law):
-        for j in np.flatnonzero(moves[k]).tolist() if mass else ():
-            out[j] = rounding.fma(mass, Decimal(float(moves[k, j])), out[j])
+    out = [Decimal(0)] * len(moves)
+    for mass, row in zip(law, moves, strict=True):
+        for j, chance in row if mass else ():
+            out[j] = rounding.fma(mass, chance, out[j])
     return out
 
 

@@ -228,7 +228,7 @@ def affordable(costs: Floats, weights: Floats, work: float) -> Floats:
         return np.zeros(len(costs))
 
     def passes(rate: float) -> Floats:
-        return np.clip(np.floor(rate * weights), least, MOST_PASSES)
+        return np.minimum(np.maximum(np.floor(rate * weights), least), MOST_PASSES)
 
     low, high = 1e-3, 1e9
     for _ in range(40):

@@ -515,7 +515,7 @@ class SimulatableMask(Mask):
             return state.released(context), self.states[context]
         return state.suppressed(state.note), None
 
-    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared) -> Stepped:
+    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared | None) -> Stepped:
         """As `step`; once a slot that was due is not read, the model says which is due instead.
 
         From then on `note` is that slot, for the rest of the day.
@@ -524,7 +524,7 @@ class SimulatableMask(Mask):
             state = START
         origin, slot, context = (state.origin, state.context), state.slot, self.context_of(observed)
         due = state.note if state.gaps else int(self.table[state.origin + 1, state.context])
-        if due != slot or (observed is not None and not state.gaps):
+        if due != slot or model is None or (observed is not None and not state.gaps):
             return self.step(state, observed, rng)
         rng.words(1)
         days = model().days

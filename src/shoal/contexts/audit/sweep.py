@@ -65,7 +65,7 @@ class Tables:
                 places = zip(body.starts.tolist(), body.windows.tolist(), strict=False)
                 self.windows = dict(zip(map(tuple, body.origins.tolist()), places, strict=True))
                 tail = body.tail
-            codes, slot, context = tail.codes, *tail.origins.astype(np.int64).T
+            codes, (slot, context) = tail.codes, tail.origins.T
             self.first[slot + 1, context] = tail.starts[:-1] - (slot + 1) * self.size
             self.last[slot + 1, context] = slot + np.diff(tail.starts) // self.size
         self.codes = codes.ravel() if codes.size else np.zeros(1, dtype=np.int64)

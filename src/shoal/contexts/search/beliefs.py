@@ -230,7 +230,8 @@ def _memoryless_rises(day: Day, suppression: Floats) -> Floats:
 
 def _shown_by(day: Day, suppression: Floats) -> list[Origin]:
     """ "start", and every release of one vector p[t, j]."""
-    return [START, *map(tuple, np.argwhere(day.possible & (suppression < 1)).tolist())]
+    shown = np.argwhere(day.possible & (suppression < 1)).tolist()
+    return [START, *((slot, state) for slot, state in shown)]
 
 
 def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: float = 0.0) -> float:

@@ -159,7 +159,6 @@ def plan(
     each. The plan that is explained is the one the spec asks for: the least costly proved one, or
     the one it names.
     """
-    from shoal.cli.charts import noise_chart
     from shoal.core.registry import dumps, plan_hook
     from shoal.spec.request import read_request
 
@@ -188,6 +187,8 @@ def plan(
         if not as_json:
             typer.echo(f"\nThe plan is in {save}")
     if plot is not None:
+        from shoal.cli.charts import noise_chart
+
         draw = (view and view.chart) or (lambda _: noise_chart(comparison))
         show.write_chart(plot, draw(comparison.plan), as_json=as_json)
     show.say_cut(watch, "this is the best of the mechanisms that were done")

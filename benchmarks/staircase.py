@@ -1,20 +1,23 @@
-"""Would steps do better than a slope? `python -m benchmarks.staircase`.
+"""What do steps save over an even fall? `python -m benchmarks.staircase`.
 
-A count on a chain of two states, released with noise on whole numbers whose law falls evenly (the
-geometric law that `exact` draws) or in steps of some width. Both get the least error that keeps ε,
-by the laws of the count given every entry, written out here in floats: a measurement, no promise.
-The last column is the geometric law with its output moved into 0..T, at the worst answer.
+A count, calibrated by `exact`, whose noise falls evenly, and by `steps`, both with their proofs and
+at the same ε: mean errors in entries, their ratio, and the processor seconds of each (`steps` after
+`exact`, which it builds on). A chain "up to" a length covers every shorter one, a chain of
+"exactly" one length (a matrix per step) no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-LogLaw = Callable[[npt.NDArray[np.int64]], Floats]
+import shoal
+from shoal.additive.steps import Stepped
+from shoal.networks.contagion import Contagion
+
 # stay in the first and in the second state
 CHAINS = {
     "independent": (0.5, 0.5),
@@ -24,104 +27,50 @@ CHAINS = {
     "uneven": (0.95, 0.6),
     "rare": (0.99, 0.3),
 }
-WIDTHS = (2, 3, 4, 5, 6, 8, 10, 13, 17, 21, 27, 34, 50)
+BUDGETS = (1, 2, 3, 6)
 
 
-def counts(stay: tuple[float, float], length: int) -> tuple[Floats, Floats]:
-    """Laws of the count of the second state given each entry: is the first, is the second."""
-    matrix = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
-    initial = np.array([1 - stay[1], 1 - stay[0]]) / (2 - sum(stay))
-    found: list[list[Floats]] = [[], []]
-    for entry in range(length):
-        for value in (0, 1):
-            law = np.zeros((2, length + 1))
-            law[0, 0], law[1, 1] = initial
-            for t in range(length):
-                if t:
-                    came = matrix.T @ law
-                    law = np.stack([came[0], np.concatenate([[0.0], came[1, :-1]])])
-                if t == entry:
-                    law[1 - value] = 0.0
-            found[value].append(law.sum(axis=0) / law.sum())
-    return np.array(found[0]), np.array(found[1])
+def models() -> Iterator[tuple[str, str, Any]]:
+    """A name, a length in words, a model."""
+    for name, (one, two) in CHAINS.items():
+        matrix = [[one, 1 - one], [1 - two, two]]
+        start = [(1 - two) / (2 - one - two), (1 - one) / (2 - one - two)]
+        same = [matrix] * 79
+        yield name, "exactly 80", shoal.MarkovChain.of(same, initial=start, length=80)
+        for length in (80, 10**6):
+            yield name, f"up to {length:,}", shoal.MarkovChain.of(matrix, length=length)
+    rng = np.random.default_rng(1)
+    for size in (3, 6):
+        rows = 0.4 * rng.dirichlet(np.ones(size), size) + 0.6 * np.eye(size)
+        yield f"{size} states", "up to 1,440", shoal.MarkovChain.of(rows.tolist(), length=1440)
+    ill = Contagion.cliques([4] * 10, {4: [0.1, 0.15, 0.5, 0.15, 0.1]})
+    yield "contagion, cliques of 4", "exactly 40", ill
 
 
-def slope(scale: float) -> LogLaw:
-    return lambda k: -np.abs(k) / scale
-
-
-def steps(step: float, width: int, lead: int) -> LogLaw:
-    """The logarithm falls by `step` after every `width` numbers, first after width - lead."""
-    return lambda k: -step * np.floor((np.abs(k) + lead) / width)
-
-
-def loss(law: LogLaw, laws: tuple[Floats, Floats], width: int) -> float:
-    """The largest log-ratio of an output; beyond these outputs it repeats itself."""
-    length = laws[0].shape[1] - 1
-    outputs = np.arange(-2 * width - 1, length + 2 * width + 2)
-    logs = law(outputs[:, None] - np.arange(length + 1))
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return float(np.abs(np.log(weights @ laws[0].T) - np.log(weights @ laws[1].T)).max())
-
-
-def error(law: LogLaw, reach: int, clamp: int | None = None) -> float:
-    """The mean of |noise|; with `clamp` that of outputs moved into 0..clamp, at the worst."""
-    k = np.arange(-reach, reach + 1)
-    chances = np.exp(law(k) - law(k).max())
-    chances /= chances.sum()
-    if clamp is None:
-        return float(chances @ np.abs(k))
-    moved = (np.abs(np.clip(k + x, 0, clamp) - x) for x in range(clamp + 1))
-    return max(float(chances @ off) for off in moved)
-
-
-def least(keeps: Callable[[float], bool], low: float, high: float) -> float:
-    """The end of a bracket that keeps ε, by halving."""
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high
-
-
-def best_steps(laws: tuple[Floats, Floats], epsilon: float, scale: float) -> tuple[float, str]:
-    """The least error of a law in steps that keeps ε, and its width and lead; inf for none."""
-    found, reach = (float("inf"), ""), int(80 * scale) + 200
-    for width in (w for w in WIDTHS if w < laws[0].shape[1]):
-        for lead in sorted({0, width // 4, width // 2, 3 * width // 4, width - 1}):
-
-            def keeps(wide: float, width: int = width, lead: int = lead) -> bool:
-                return loss(steps(1 / wide, width, lead), laws, width) <= epsilon
-
-            # the loss need not fall with the step: the first that keeps ε, from large to small
-            tried = np.geomspace(1 / (1.5 * epsilon), scale / (0.3 * width), 24)
-            first = next((at for at, wide in enumerate(tried) if keeps(wide)), None)
-            if first is None:
-                continue
-            wide = tried[0] if first == 0 else least(keeps, tried[first - 1], tried[first])
-            taken = error(steps(1 / wide, width, lead), reach + 60 * width)
-            found = min(found, (taken, f"{width} wide, {lead} before 0"))
-    return found
+def timed(model: Any, epsilon: int, row: str) -> tuple[shoal.Plan, float]:
+    """The row's plan of a count of the last state, and the processor seconds it took."""
+    began = time.process_time()
+    query = shoal.count(list(model.states), model.states[-1])
+    plan = shoal.calibrate(query, shoal.EachEntry(), model, epsilon=epsilon, mechanism=row)
+    return plan, time.process_time() - began
 
 
 def main() -> None:
     """A table over chains, lengths and ε."""
-    print("| chain | entries | ε | an even fall | in steps | even, moved into the range |")
-    print("|---|---|---|---|---|---|")
-    for length in (20, 80):
-        for name, stay in CHAINS.items():
-            laws = counts(stay, length)
-            for epsilon in (1.0, 3.0):
-
-                def keeps(scale: float, laws: object = laws, epsilon: float = epsilon) -> bool:
-                    assert isinstance(laws, tuple)
-                    return loss(slope(scale), laws, 1) <= epsilon
-
-                scale = least(keeps, 0.05, 4.0 * length)
-                reach = int(80 * scale) + 200
-                even, moved = error(slope(scale), reach), error(slope(scale), reach, length)
-                stepped, which = best_steps(laws, epsilon, scale)
-                told = f"{stepped:.3f} ({which})" if stepped < even else "no better"
-                print(f"| {name} | {length} | {epsilon:g} | {even:.3f} | {told} | {moved:.3f} |")
+    timed(shoal.MarkovChain.of([[0.9, 0.1], [0.1, 0.9]], length=10**6), 1, "exact")  # compiles
+    print("| chain | entries | ε | exact | steps | saved | law | seconds, exact | and steps |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, entries, model in models():
+        for epsilon in BUDGETS:
+            even, first = timed(model, epsilon, "exact")
+            stepped, second = timed(model, epsilon, "steps")
+            body, law = stepped.body, "even"
+            if isinstance(body, Stepped):
+                law = f"{body.width} wide, {body.lead} before 0"
+            saved = f"{max(1 - stepped.cost / even.cost, 0):.0%}"
+            numbers = f"{even.cost:.3f} | {stepped.cost:.3f} | {saved} | {law}"
+            times = f"{first:.2f} | {second:.2f}"
+            print(f"| {name} | {entries} | {epsilon} | {numbers} | {times} |", flush=True)
 
 
 if __name__ == "__main__":

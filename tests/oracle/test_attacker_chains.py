@@ -14,6 +14,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -37,6 +38,7 @@ ROWS = (
     "group",
 )
 EPSILONS: tuple[Any, ...] = (Fraction(1, 3), 0.1, 0.7, 1, 5, "1e-6", 50)
+IN_STEPS: tuple[Any, ...] = (1.5, 2, Fraction(10, 3), 5, 12, 0.7)  # where noise in steps may save
 PATHS = 700  # sequences an instance may have
 ROUNDING = 1e-9  # of this file's own sums, relative to what they add up
 
@@ -114,6 +116,10 @@ class Instance:
         self.query, self.weights = self._query()
         self.epsilon = rng.choice(EPSILONS)
         self.row = rng.choice(ROWS)
+        if (
+            seed % 5 == 4
+        ):  # rows named later draw their own, so that older seeds stay what they were
+            self.row, self.epsilon = "steps", random.Random(-seed).choice(IN_STEPS)
 
     def _family(self, kind: str) -> tuple[list[Any], list[Member]]:
         rng, size = self.rng, self.size
@@ -247,9 +253,35 @@ def table_loss(laws: dict[int, dict[tuple[Fraction, ...], float]], body: Any) ->
     return worst
 
 
+def stepped_loss(laws: dict[int, dict[tuple[Fraction, ...], float]], body: Any) -> float:
+    """The largest log-ratio of noise in steps, over whole outputs two widths beyond all answers."""
+    lattice = body.query.lattice
+    rows = {x: {int(a / lattice): c for (a,), c in law.items()} for x, law in laws.items()}
+    answers = [answer for row in rows.values() for answer in row]
+    totals = {x: log_sum(list(row.values())) for x, row in rows.items()}
+    fall, reach, worst = float(body.fall), 2 * body.width, 0.0
+    for output in range(min(answers) - reach, max(answers) + reach + 1):
+        seen = []
+        for x, row in rows.items():
+            blocks = [((abs(output - a) + body.lead) // body.width, c) for a, c in row.items()]
+            seen.append(log_sum([chance - fall * block for block, chance in blocks]) - totals[x])
+        worst = max(worst, max(seen) - min(seen))
+    return worst
+
+
 def told(case: Instance, plan: shoal.Plan) -> tuple[float, Any]:
     """The true loss of a plan, and the eta of its release."""
     body: Any = plan.body
+    if plan.mechanism == "steps":
+        apart = int(body.query.lipschitz / body.query.lattice)
+        steepest = max(  # of log P(k) - log P(k + d), for every k and as far as an entry goes
+            (abs(k + d) + body.lead) // body.width - (abs(k) + body.lead) // body.width
+            for k in range(-3 * body.width, 3 * body.width)
+            for d in (-apart, apart)
+        )
+        eta = next(rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP))
+        assert eta >= body.fall * steepest
+        return max(stepped_loss(laws, body) for laws in case.answers()), eta
     if plan.mechanism == "optimal-table":  # for one size of data, which it refuses to leave
         assert body.entries in case.lengths
         case.lengths = [body.entries]
@@ -285,7 +317,8 @@ def attack(seed: int, seen: Counter[str]) -> None:
     assert truth <= again * (1 + ROUNDING) + 1e-13, f"{said}: re-check {again}, true {truth}"
     leaked = shoal.leakage(case.models, eta).value
     assert truth <= leaked * (1 + ROUNDING) + 1e-13, f"{said}: leakage {leaked}, true {truth}"
-    seen[plan.mechanism] += 1
+    wide = plan.mechanism == "steps" and plan.body.width > 1  # type: ignore[union-attr]
+    seen["steps, wide" if wide else plan.mechanism] += 1
 
 
 @pytest.mark.parametrize("seed", [*range(12), 12412])  # the last: windows end above the lift
@@ -313,6 +346,29 @@ def test_the_attacker_sees_noise_that_is_too_small() -> None:
         seen += max(drawn_loss(laws, noise.scale * 2 / 3, zero_sum) for laws in case.answers()) > 1
     assert asked >= 4
     assert seen >= asked / 2
+
+
+def test_the_attacker_sees_steps_that_are_too_steep() -> None:
+    """A control: noise in steps that falls 1.3 times as far breaks its promise as a rule."""
+    seen = asked = 0
+    for seed in range(200, 260):
+        case = Instance(seed)
+        case.row = "steps"
+        try:
+            plan = shoal.calibrate(
+                case.query, EachEntry(), case.models, epsilon=3, mechanism="steps"
+            )
+        except shoal.Refused:
+            continue
+        body: Any = plan.body
+        if body.width == 1:
+            continue
+        asked += 1
+        steeper = replace(body, fall=body.fall * Fraction(13, 10))
+        assert max(stepped_loss(laws, body) for laws in case.answers()) <= 3 * (1 + 1e-9)
+        seen += max(stepped_loss(laws, steeper) for laws in case.answers()) > 3
+    assert asked >= 4
+    assert seen >= 0.8 * asked
 
 
 @pytest.mark.slow

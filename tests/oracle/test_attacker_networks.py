@@ -236,9 +236,33 @@ def released_loss(one: Law, two: Law, scale: float, support: Sequence[Outcome]) 
     return worst
 
 
+def stepped_loss(one: Law, two: Law, body: Any) -> float:
+    """The loss of noise in steps, over whole outputs up to two widths beyond all answers."""
+    laws = [
+        [(int(x[0] / body.query.lattice), log_of(p)) for x, p in law.items() if p]
+        for law in (one, two)
+    ]
+    places, worst = [c for law in laws for c, _ in law], -math.inf
+    reach = 2 * body.width
+    for output in range(min(places) - reach, max(places) + reach + 1):
+        seen = [
+            log_sum(
+                [
+                    p - float(body.fall) * ((abs(output - c) + body.lead) // body.width)
+                    for c, p in law
+                ]
+            )
+            for law in laws
+        ]
+        worst = max(worst, seen[0] - seen[1])
+    return worst
+
+
 def told_loss(plan: shoal.Plan, one: Law, two: Law, support: Sequence[Outcome]) -> float:
     """The loss of a plan between two laws of the answer: of its noise, or of its table."""
     body: Any = plan.body
+    if plan.mechanism == "steps":
+        return stepped_loss(one, two, body)
     if plan.mechanism != "optimal-table":
         return released_loss(one, two, float(body.noise.scale), support)
     rows = dict(zip(body.answers, body.weights, strict=True))
@@ -317,7 +341,7 @@ def attack_rows(draw: random.Random, case: Case, seen: Counter[str]) -> None:
         secrets, pairs = two_events(draw, case, states)
     laws = [tuple(answers(case, each, law) for law in pair) for pair in pairs]
     support = sorted({x for pair in laws for law in pair for x in law})
-    for name in draw.sample(ROWS, 4):
+    for name in (*draw.sample(ROWS, 4), "steps"):
         try:
             plan = shoal.calibrate(query, secrets, case.model, epsilon=epsilon, mechanism=name)
         except shoal.Refused:

@@ -27,6 +27,7 @@ from tests.oracle import (
     test_audit_suppression as suppression,
     test_audit_ties as ties,
     test_optimal_table as table,
+    test_steps as steps,
 )
 from tests.oracle.audit_tasks import LONGEST, report, tasks
 from tests.oracle.enumeration import entry_loss, event_loss, laws
@@ -35,6 +36,7 @@ ROUNDING = 1e-9
 STREAMS = ("mask-", "location-")  # other secrets than these tasks have; audited by themselves
 APART = (  # for other models: tests/oracle/test_audit_ties.py
     *table.ROWS,  # adds no noise: tests/oracle/test_optimal_table.py
+    *steps.ROWS,  # noise of another law: tests/oracle/test_steps.py
     "correlated-sensitivity",
     "dependent-baseline",
     "dependent-field",
@@ -136,7 +138,7 @@ def test_no_random_audit_breaks_a_promise_in_many(row: str) -> None:
 def test_every_mechanism_is_audited_on_random_tasks() -> None:
     """A row added to the table without such an audit fails here."""
     audited = {*ROWS, *places.ROWS, *ties.ROWS, *networks.ROWS, *suppression.SOUND, *events.ROWS}
-    audited |= {*table.ROWS}
+    audited |= {*table.ROWS, *steps.ROWS}
     assert set(MECHANISMS) - audited == {
         "mask-sensitive"
     }  # which promises nothing, and is found out

@@ -170,7 +170,8 @@ def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | In
     """Every row but those that cannot have noticeably less noise than `exact`; None for no such.
 
     On a slow chain the least noise any row could promise is known before any of them is
-    calibrated; where `exact` comes that near, no other row needs to be.
+    calibrated; where `exact` comes that near, no other row needs to be: but noise in steps, which
+    is not Laplace noise.
     """
     row = MECHANISMS.get(exact.NAME)
     least = None if row is None or _refusal(row, task) else exact.least_cost(task, amount)
@@ -182,10 +183,12 @@ def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | In
     left = f"not looked at: here it would not be noticeably below {exact.NAME}"
     if _let_be(found) > NEGLIGIBLE:
         left = f"not looked at: here it would save at most {_let_be(found):.1%} of the noise"
+    looked_at = {exact.NAME: found, exact.STEPS: _attempt(exact.STEPS, task, amount)}
     return {
-        name: found
-        if name == exact.NAME
-        else stranger(name, task) or _refusal(MECHANISMS[name], task) or left
+        name: looked_at.get(name)
+        or stranger(name, task)
+        or _refusal(MECHANISMS[name], task)
+        or left
         for name in MECHANISMS
     }
 

@@ -124,11 +124,15 @@ def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
         return str(refusal)
 
 
-def _noise(plan: Plan) -> dict[str, str] | None:
-    if plan.additive is None:
-        return None
+def _noise(plan: Plan) -> dict[str, Any] | None:
     from shoal.core.codec import kind_of
 
+    if plan.additive is None:
+        if plan.mechanism != "steps":
+            return None
+        body: Any = plan.body
+        law = {"fall": ratio(body.fall), "width": body.width, "lead": body.lead}
+        return {"kind": "steps", "step": ratio(body.query.lattice), **law}
     noise = plan.additive.noise
     kind = {"lattice-laplace": "discrete-laplace"}.get(kind_of(type(noise)), kind_of(type(noise)))
     return {"kind": kind, "step": ratio(noise.step), "scale": ratio(noise.scale)}

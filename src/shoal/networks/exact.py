@@ -11,9 +11,10 @@ other throughout. Only otherwise is the rest convolved. Proof: additive/exact.md
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,6 +46,9 @@ from shoal.networks.laws import (
 )
 from shoal.networks.queries import per_variable
 from shoal.networks.table import JointTable
+
+if TYPE_CHECKING:
+    from shoal.additive.steps import Line
 
 CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached
 MAX_LINE = 2**17  # values the sum over everything may have when it is convolved
@@ -220,6 +224,9 @@ class TableLaws:
     def distance(self) -> float:
         return laws_distance(self.laws)
 
+    def lines(self, epsilon: float) -> Sequence[Line]:
+        return [_line_of(self.laws)]
+
     def ratio(self, decay: float) -> float:
         number = linear(self._query)
         if self._table.probability.size > MAX_TABLE or number is None or len(number.labels) > 1:
@@ -270,11 +277,26 @@ class PartedLaws:
         # what is added to a part independently of the secrets moves no mass further
         return max((laws_distance(part.laws) for part in self.parts.parts), default=0.0)
 
+    def lines(self, epsilon: float) -> Sequence[Line]:
+        """The parts, each with the sum over everything where it is had: else an upper bound."""
+        task = self.parts
+        whole = affordable(task)
+        return [_line_of(whole_laws(task, p) if whole else p.laws) for p in task.parts]
+
     def ratio(self, decay: float) -> float:
         table = self._written()
         return (
             math.inf if table is None else TableLaws(table, self._query, self._secrets).ratio(decay)
         )
+
+
+def _line_of(laws: SecretLaws) -> Line:
+    """One number's laws as noise in steps looks at them."""
+    from shoal.additive.steps import PlainLine
+
+    errors = max(float(laws.laws.size), laws.roundings)
+    deepest = laws.deepest if laws.lossy else None
+    return PlainLine(laws.laws, laws.values[:, 0], laws.pairs, errors, deepest)
 
 
 def laws_distance(laws: SecretLaws) -> float:

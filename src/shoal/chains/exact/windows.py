@@ -25,6 +25,7 @@ from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, e
 from shoal.core.walk import Walk
 
 if TYPE_CHECKING:
+    from shoal.additive.steps import Line
     from shoal.chains.exact.answers import VectorSum
     from shoal.chains.exact.extreme_outputs import Ends
     from shoal.chains.exact.past_future import ApartScale, PastFutureBound
@@ -575,6 +576,12 @@ class ChainLaws:
         from shoal.chains.exact.answers import sum_transport
 
         return math.ceil(sum_transport(self.sum).distance - 1e-9)
+
+    def lines(self, epsilon: float) -> Sequence[Line] | str:
+        """What the loss of noise in steps on the one number is a maximum over."""
+        from shoal.chains.exact.steps import chain_lines
+
+        return chain_lines(self._cover(), epsilon)
 
     def ratio(self, decay: float) -> float:
         """inf for all initial laws at once, and for laws too deep for plain tables."""

@@ -531,7 +531,7 @@ def test_a_forged_plan_is_told() -> None:
         plan.task.query, EachEntry(), plan.task.family, epsilon=3, mechanism="exact"
     )
     assert isinstance(exact.body, Additive)
-    assert verify_promise(replace(plan, body=exact.body)) == math.inf  # adds up as said no longer
+    assert verify_promise(replace(plan, body=exact.body)) <= 3  # other noise, which keeps it too
     with pytest.raises(shoal.PromiseBroken, match="not noise in steps"):
         steps.loss(replace(plan, body=exact.body))
     with pytest.raises(shoal.PromiseBroken):

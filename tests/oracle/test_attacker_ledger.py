@@ -362,7 +362,7 @@ def random_plan(world: World, rng: np.random.Generator) -> tuple[Any, Held] | No
         plan = shoal.calibrate(query, secrets, held.model, epsilon=float(epsilon), mechanism=row)
     except ShoalError:
         return None
-    if plan.mechanism in ("optimal-table", "steps"):  # two are held against enumeration elsewhere
+    if plan.additive is None:  # tables, noise in steps: two are held against enumeration elsewhere
         return None
     return plan, held
 

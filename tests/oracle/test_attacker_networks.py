@@ -261,7 +261,7 @@ def stepped_loss(one: Law, two: Law, body: Any) -> float:
 def told_loss(plan: shoal.Plan, one: Law, two: Law, support: Sequence[Outcome]) -> float:
     """The loss of a plan between two laws of the answer: of its noise, or of its table."""
     body: Any = plan.body
-    if plan.mechanism == "steps":
+    if plan.mechanism == "steps" and plan.additive is None:
         return stepped_loss(one, two, body)
     if plan.mechanism != "optimal-table":
         return released_loss(one, two, float(body.noise.scale), support)

@@ -20,10 +20,11 @@ from shoal.core.codec import Floats
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.networks.table import JointTable
-from shoal.records.coefficients import contributions, printed_losses, rho_exact, rho_printed
+from shoal.records.coefficients import contributions, printed_losses
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence, RecordDomain
 from studies.dependent_separation import separations
+from tests.coefficients import rho_exact, rho_printed
 
 CASES: dict[str, dict[str, Any]] = {
     case["id"]: case

@@ -20,10 +20,9 @@ from shoal.records.coefficients import (
     printed_losses,
     published_losses,
     ratio_loss,
-    rho_exact,
-    rho_printed,
 )
 from shoal.records.ties import Dependence, RecordDomain
+from tests.coefficients import rho_exact, rho_printed
 
 
 @st.composite
@@ -114,11 +113,15 @@ def test_vectors_have_their_supremum_on_the_grid_of_coordinates() -> None:
     assert best == pytest.approx(found, abs=1e-9)
 
 
-def test_too_many_outputs_and_a_single_value_are_refused() -> None:
+def test_too_many_outputs_are_refused() -> None:
     with pytest.raises(InputError, match="over 68921 outputs; at most 65536"):
         ratio_loss(np.full((2, 41), 1 / 41), np.tile(np.arange(41.0)[:, None], 3), 1.0)
-    with pytest.raises(InputError, match="all values are the same"):
-        rho_exact(np.array([[1.0]]), np.array([[2.0]]), 1.0)
+
+
+def test_a_single_value_depends_on_nothing() -> None:
+    model = Dependence.of(RecordDomain.points([2.0]), 2, [[0, 1]], [[1.0]])
+    for printed in (False, True):
+        assert (dependence_coefficients(model, 1.0, printed=printed) == 0).all()
 
 
 @settings(max_examples=60, deadline=None)

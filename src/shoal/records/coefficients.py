@@ -71,24 +71,6 @@ def mean_radius(conditional: Floats, radius: Floats) -> Floats:
     return np.asarray(worst * (1.0 + (2.0 * len(radius) + 8.0) * UNIT))
 
 
-def rho_exact(
-    conditional: Floats, points: Floats, scale: float, *, diameter: float | None = None
-) -> Floats:
-    """ρ_ij of Eq. (14): ratio_loss · σ / ΔD_j. 0 for independent records, 1 for copies."""
-    return ratio_loss(conditional, points, scale) * scale / _diameter(points, diameter)
-
-
-def rho_printed(
-    conditional: Floats, points: Floats, scale: float, *, diameter: float | None = None
-) -> Floats:
-    """ρ_ij of Eq. (18) as printed: printed_loss · σ / ΔD_j.
-
-    Not Eq. (14): at least 1/2 on an interval, and 1 for independent bits (ERRATA 002).
-    """
-    radius = np.abs(points[:, None, :] - points[None, :, :]).sum(axis=2).max(axis=1)
-    return printed_loss(conditional, radius, scale) * scale / _diameter(points, diameter)
-
-
 def _largest_gap(laws: Floats, exponent: Floats) -> Floats:
     """The largest log-ratio between two rows at any output, one per law."""
     seen = laws @ np.exp(exponent)
@@ -119,15 +101,6 @@ def _outputs(points: Floats) -> Floats:
     if len(axes) == 1:
         return axes[0][:, None]
     return np.array(list(product(*(axis.tolist() for axis in axes))))
-
-
-def _diameter(points: Floats, diameter: float | None) -> float:
-    if diameter is not None:
-        return diameter
-    apart = float(np.abs(points[:, None, :] - points[None, :, :]).sum(axis=2).max())
-    if apart == 0:
-        raise InputError("all values are the same, so there is nothing to depend on")
-    return apart
 
 
 # Correlations of tied records, for the correlated sensitivity of Zhu et al.
@@ -287,17 +260,12 @@ def published_losses(
     σ means for them, σ·ΔD/ΔQ, which is Eq. (22) for a query that is not the record itself. `share`
     scales every ρ, to show what an underestimated one leads to. Liu et al. 2016, Eq. (22)-(24).
     """
-    domain = model.domain
-    diameter = domain.diameter
+    diameter = model.domain.diameter
     if diameter == 0 or not len(model.ties):
         return np.full(model.records, own / scale)
     noise = scale * diameter / own
-    if printed:
-        per_law = printed_loss(model.conditionals(), domain.distances().max(axis=1), noise)
-    else:
-        per_law = ratio_loss(model.conditionals(), domain.centres, noise, width=domain.width)
-    most = diameter / noise
-    return own / scale + tie_sums(model, share * np.minimum(per_law, most))
+    per_law = np.minimum(_value_losses(model, noise, printed=printed), diameter / noise)
+    return own / scale + tie_sums(model, share * per_law)
 
 
 def dependence_coefficients(model: Dependence, scale: float, *, printed: bool = False) -> Floats:
@@ -309,14 +277,17 @@ def dependence_coefficients(model: Dependence, scale: float, *, printed: bool = 
     """
     if not scale > 0:
         raise InputError(f"scale is {scale}; it must be greater than 0")
-    domain, laws = model.domain, model.conditionals()
-    diameter = domain.diameter
-    if printed:
-        per_law = printed_loss(laws, domain.distances().max(axis=1), scale)
-    else:
-        per_law = ratio_loss(laws, domain.centres, scale, width=domain.width)
+    diameter, per_law = model.domain.diameter, _value_losses(model, scale, printed=printed)
     share = np.minimum(per_law * (scale / diameter), 1.0) if diameter else 0.0 * per_law
     return np.stack([share[model.law_of], share[model.law_of + len(model.laws)]], axis=1)
+
+
+def _value_losses(model: Dependence, scale: float, *, printed: bool) -> Floats:
+    """ρ ΔD_j/σ of each directed law at noise on the records' own values, by Eq. (18) or (14)."""
+    domain, laws = model.domain, model.conditionals()
+    if printed:
+        return printed_loss(laws, domain.distances().max(axis=1), scale)
+    return ratio_loss(laws, domain.centres, scale, width=domain.width)
 
 
 def tie_sums(model: Dependence, per_law: Floats) -> Floats:

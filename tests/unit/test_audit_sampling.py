@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.black_box import FunctionBox, PlanBox, as_box, runner
-from shoal.audit.fact_pairs import GivenEntry, Pool, outcomes_given, route
+from shoal.audit.fact_pairs import Pool, outcomes_given, route
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Ints
@@ -129,7 +130,7 @@ def several(data: list[str]) -> list[float]:
 def given_middle(entries: int) -> Pool:
     """Data of a slow chain given the middle entry."""
     chain = MarkovChain.of([[0.95, 0.05], [0.1, 0.9]], states=["rest", "run"])
-    return Pool("run", GivenEntry(route(chain.walk(), entries, entries // 2), 1), entries)
+    return Pool("run", partial(route(chain.walk(), entries, entries // 2).draw, 1), entries)
 
 
 def test_a_pool_of_processes_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -233,10 +233,8 @@ def parallel(box: BlackBox) -> bool:
     A box with a generator of its own would be copied with it, and every copy would draw the same
     noise again: outputs that look independent and are not prove nothing.
     """
-    return getattr(box, "seeded", True) and _travels(box)
-
-
-def _travels(box: BlackBox) -> bool:
+    if not getattr(box, "seeded", True):
+        return False
     try:
         pickle.dumps(box)
     except CANNOT_TRAVEL:
@@ -283,15 +281,11 @@ class MeasurementRelease:
 
     measurement: Any
     values: Mapping[str, Any] | None = None
+    notion: ClassVar[str] = "entry-dp"  # the claim is about one entry when all others are fixed
 
     def __call__(self, data: Sequence[str]) -> Any:
         rows = list(data) if self.values is None else [self.values[state] for state in data]
         return self.measurement(rows)
-
-    @property
-    def notion(self) -> str:
-        """What the claim is about: one entry when all others are fixed."""
-        return "entry-dp"
 
     def claimed(self) -> float:
         """The epsilon the measurement promises when one entry changes its value.
@@ -314,6 +308,7 @@ class RandomisedQuery:
 
     mechanism: Any
     query: LinearQuery
+    notion: ClassVar[str] = "entry-dp"
 
     def __post_init__(self) -> None:
         if not hasattr(self.mechanism, "randomise"):
@@ -330,11 +325,6 @@ class RandomisedQuery:
         answer = sum(weight[state] for state in data)
         exact = int(answer) if self.query.lattice == 1 else float(answer)
         return float(self.mechanism.randomise(exact))
-
-    @property
-    def notion(self) -> str:
-        """What the claim is about: one entry when all others are fixed."""
-        return "entry-dp"
 
     def claimed(self) -> float:
         """The epsilon the mechanism promises when one entry changes its value.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -227,57 +228,43 @@ def route(walk: Walk, nodes: int, entry: int) -> Route:
     return Route(walk, law, values, tuple(leg for leg in onward if leg.moves), tuple(back))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenEntry:
-    """Draws data given that one entry has a value."""
-
-    route: Route
-    value: int
-
-    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
-        return self.route.draw(self.value, count, rng)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenEvent:
-    """Draws outcomes of a table given an event; `places` says which state each value is."""
-
-    table: JointTable
-    where: dict[str, tuple[str, ...]]
-    places: tuple[Ints, ...]
-
-    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
-        columns = outcomes_given(self.table, self.where, count, rng).T
-        pairs = zip(self.places, columns, strict=True)
-        return np.stack([place[column] for place, column in pairs], axis=1)
+def happened(
+    law: PathLaw,
+    automaton: Automaton,
+    event: int,
+    share: float,
+    count: int,
+    rng: np.random.Generator,
+) -> Ints:
+    """Paths on which one event of an automaton happens, a `share` of all: those kept on which."""
+    kept: list[Ints] = []
+    while (lacking := count - sum(map(len, kept))) > 0:
+        paths = _paths(law, int(1.2 * lacking / share) + 16, rng)
+        state = np.zeros(len(paths), dtype=np.int64)
+        for step, here in zip(automaton.steps, paths.T, strict=True):
+            state = step[state, here]
+        kept.append(paths[automaton.accept[state, event]])
+    return np.concatenate(kept)[:count]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenHappened:
-    """Draws paths on which one event of an automaton happens: whole paths, those kept on which."""
+def _paths(law: PathLaw, count: int, rng: np.random.Generator) -> Ints:
+    paths = np.empty((count, law.length), dtype=np.int64)
+    paths[:, 0] = _drawn(law.initial, count, rng)
+    for t in range(law.length - 1):
+        paths[:, t + 1] = _moved(_edges(law.matrix(t)), paths[:, t], rng)
+    return paths
 
-    law: PathLaw
-    automaton: Automaton
-    event: int
-    share: float  # of paths that are kept
 
-    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
-        kept: list[Ints] = []
-        while sum(map(len, kept)) < count:
-            lacking = count - sum(map(len, kept))
-            paths = self._paths(int(1.2 * lacking / self.share) + 16, rng)
-            state = np.zeros(len(paths), dtype=np.int64)
-            for step, here in zip(self.automaton.steps, paths.T, strict=True):
-                state = step[state, here]
-            kept.append(paths[self.automaton.accept[state, self.event]])
-        return np.concatenate(kept)[:count]
-
-    def _paths(self, count: int, rng: np.random.Generator) -> Ints:
-        paths = np.empty((count, self.law.length), dtype=np.int64)
-        paths[:, 0] = _drawn(self.law.initial, count, rng)
-        for t in range(self.law.length - 1):
-            paths[:, t + 1] = _moved(_edges(self.law.matrix(t)), paths[:, t], rng)
-        return paths
+def stated_outcomes(
+    table: JointTable,
+    where: dict[str, tuple[str, ...]],
+    places: tuple[Ints, ...],
+    count: int,
+    rng: np.random.Generator,
+) -> Ints:
+    """`outcomes_given` as states: `places` says which one each value of each variable is."""
+    columns = outcomes_given(table, where, count, rng).T
+    return np.stack([own[column] for own, column in zip(places, columns, strict=True)], axis=1)
 
 
 def outcomes_given(
@@ -456,7 +443,7 @@ def _chain(model: Model, path: Walk, index: int, query: Query | None) -> Chain:
 def _of_entry(chain: Chain, place: Place) -> FactPair | None:
     way = chain.route(place.entries, place.entry)
     pools = tuple(
-        Pool(repr(chain.walk.values[value]), GivenEntry(way, value), place.entries)
+        Pool(repr(chain.walk.values[value]), partial(way.draw, value), place.entries)
         for value in np.unique(way.values[way.law > 0]).tolist()
     )
     if len(pools) < 2:
@@ -477,7 +464,11 @@ def _of_table(
             table.describe(),
             "the data",
             tuple(
-                Pool(f"'{fact.name}'", GivenEvent(table, _stated(fact), places), len(places))
+                Pool(
+                    f"'{fact.name}'",
+                    partial(stated_outcomes, table, _stated(fact), places),
+                    len(places),
+                )
                 for fact in pair
             ),
             ((0, 1),),
@@ -505,7 +496,7 @@ def _of_events(model: Model, secrets: Secrets, index: int) -> list[FactPair]:
                     "ever hold it; audit the plan itself: shoal.audit(plan)"
                 )
         pools = tuple(
-            Pool(f"'{event.describe()}'", GivenHappened(law, automaton, i, share), law.length)
+            Pool(f"'{event.describe()}'", partial(happened, law, automaton, i, share), law.length)
             for i, (event, share) in enumerate(zip(pair, shares, strict=True))
         )
         found.append(FactPair(index, model.describe(), "the path", pools, ((0, 1),)))

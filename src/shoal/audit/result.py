@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal.core.codec import Value
 from shoal.core.numbers import significant
@@ -83,25 +83,15 @@ class StreamWitness(Value):
     output: tuple[str | None, ...]
     before: tuple[float, float]
     after: tuple[float, float]
+    curve: ClassVar[tuple[()]] = ()  # outputs of a stream are no numbers
+    unit: ClassVar[str] = "states"
 
     @property
     def log_ratio(self) -> float:
         """What was learned, as a change of log-odds; inf for certainty."""
-        with_zero = min(*self.before, self.after[1]) <= 0
-        return (
-            math.inf
-            if with_zero
-            else math.log(self.after[0] / self.after[1] / (self.before[0] / self.before[1]))
-        )
-
-    @property
-    def curve(self) -> tuple[tuple[float, float, float], ...]:
-        """No curve: outputs of a stream are no numbers."""
-        return ()
-
-    @property
-    def unit(self) -> str:
-        return "states"
+        if min(*self.before, self.after[1]) <= 0:
+            return math.inf
+        return math.log(self.after[0] / self.after[1] / (self.before[0] / self.before[1]))
 
     def describe(self) -> str:
         """Output and beliefs, in words."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -260,9 +261,7 @@ def estimated(
         subject=best.contrast.subject,
         facts=(pools[0].fact, pools[1].fact),
         event=event.describe(*words),
-        lengths=scope.looked.lengths,
-        refused=scope.looked.refused,
-        beyond=scope.looked.beyond,
+        **scope.looked._asdict(),
     )
 
 
@@ -379,20 +378,13 @@ def audit_neighbours(
         claimed = eta_above(eta) if claimed is None and eta is not None else claimed
     promised = None if claimed is None else float(positive(claimed, "claimed"))
     claim = {"promised": promised, "notion": None if claimed is None else "one changed entry"}
-    pools = tuple(Pool(f"the {name} of two", Always(i), 1) for i, name in enumerate(NAMES))
+    names = enumerate(("first", "second"))
+    pools = tuple(Pool(f"the {name} of two", partial(_always, i), 1) for i, name in names)
     contrast = FactPair(0, "two given data sets", "the data", pools, ((0, 1),))
     scope = Scope([contrast], DrawBudget(draws), Looked())
     return estimated(TwoDataSets(box, data), scope, claim, sampling, words)
 
 
-NAMES = ("first", "second")
-
-
-@dataclass(frozen=True, slots=True)
-class Always:
-    """Draws the same data set every time."""
-
-    which: int
-
-    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
-        return np.full((count, 1), self.which, dtype=np.int64)
+def _always(which: int, count: int, rng: np.random.Generator) -> Ints:
+    """The same data set every time."""
+    return np.full((count, 1), which, dtype=np.int64)

@@ -32,8 +32,8 @@ from shoal.networks.laws import (
     SecretLaws,
     SecretsPart,
     added,
+    answers_of,
     independent,
-    table_answers,
     table_part,
 )
 from shoal.networks.table import JointTable
@@ -76,7 +76,7 @@ def table_finding(setting: AuditCase) -> Finding:
     part = table_part(table, setting.query, setting.secrets)
     if not part.laws.pairs.any():  # nothing that can be told apart ever holds
         return Finding(lower=0.0, upper=0.0)
-    _, place = table_answers(table, setting.query)
+    _, place = answers_of(table, setting.query)
     anyway = np.asarray(np.bincount(place, table.probability.ravel()), dtype=np.float64)
     seen = _seen(setting, part.laws, anyway, part, exact=True)
     peak = _peak(setting, seen)

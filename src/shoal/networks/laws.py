@@ -118,7 +118,7 @@ def table_laws(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretLa
 
 def table_part(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretsPart:
     """The same with how likely each secret is."""
-    values, place = table_answers(table, query)
+    values, place = answers_of(table, query)
     masks, groups, names = _secrets(table, secrets)
     weight = np.where(masks, table.probability.ravel(), 0.0)
     totals = weight.sum(axis=1)
@@ -138,7 +138,7 @@ def rarest(masses: Floats) -> float:
     return float(masses[masses > 0].min(initial=1.0))
 
 
-def table_answers(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
+def answers_of(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
     """The distinct answers, and which of them each outcome gives."""
     added = contributions(query, table.variables, table.domains)
     labels = added[0].shape[1]

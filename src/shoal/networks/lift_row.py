@@ -40,16 +40,15 @@ class NetworkEntryLift:
     the lift by bags and the walks of influence."""
 
     def __init__(self, net: BayesNet, query: Query | None) -> None:
-        self._net, self._query = net, query
+        self._net, self._metrics = net, metrics_of(net, query)
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
         """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
-        lifted = _blocks(self._net, self._query)
-        least = math.inf if lifted is None else lifted.loss(eta).loss
-        if least > enough and not _in_blocks(lifted):
-            least = min(least, _walks_loss(_reaches(self._net, self._query), eta))
-        if least > enough and (quilts := _quilts(self._net, self._query)) is not None:
-            least = min(least, quilt_loss(quilts, eta))
+        least = math.inf if self._lifted is None else self._lifted.loss(eta).loss
+        if least > enough and not self._in_blocks:
+            least = min(least, _walks_loss(self._reach, eta))
+        if least > enough and self._quilts is not None:
+            least = min(least, quilt_loss(self._quilts, eta))
         if least == math.inf:
             raise Refused(TOO_LARGE)
         return least
@@ -68,22 +67,59 @@ class NetworkEntryLift:
             raise Refused(TOO_LARGE)
         return cut_marked(best)
 
+    @cached_property
+    def _lifted(self) -> NetworkLift | None:
+        """The lift by blocks, else by bags; None when both are too large."""
+        blocks = unless_refused(lambda: NetworkLift(self._net, self._metrics), None)
+        return blocks or unless_refused(lambda: BagLift(self._net, self._metrics), None)
+
+    @property
+    def _in_blocks(self) -> bool:
+        """Whether the network falls into small blocks, where walks tell nothing new."""
+        return self._lifted is not None and not isinstance(self._lifted, BagLift)
+
+    @cached_property
+    def _reach(self) -> Floats:
+        """How far each variable reaches; inf where a variable is tied to too many others."""
+        moves = np.array([float(metric.max()) for metric in self._metrics])
+        return unless_refused(lambda: reaches(self._net, moves), np.full(len(moves), math.inf))
+
+    @cached_property
+    def _quilts(self) -> tuple[tuple[NodeQuilt, ...], ...] | None:
+        """The quilts; None when the network is too large to search.
+
+        Rings of a large network, which take seconds, are looked at where nothing else is to be had.
+        """
+        strategy = strategy_for(self._net)
+        if strategy == "local" and (self._lifted is not None or np.isfinite(self._reach).all()):
+            return None
+        return unless_refused(lambda: network_quilts(self._net, strategy), None)
+
     def _by_quilts(self, epsilon: float) -> LiftedModel | None:
-        quilts = _quilts(self._net, self._query)
-        return None if quilts is None else _by_quilt(quilts, epsilon)
+        """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
+        if self._quilts is None:
+            return None
+        sigma, costs = quilt_sigma(self._quilts, epsilon)
+        worst, eta = max(costs), math.nextafter(1 / sigma, 0.0)
+        near = worst.quilt.nearby * eta
+        return LiftedModel.at(eta, near + worst.quilt.influence, worst.node, near, "quilt")
 
     def _by_itself(self, epsilon: float) -> LiftedModel | None:
-        lifted = _blocks(self._net, self._query)
-        found = None if lifted is None else lifted.largest_eta(epsilon)
-        if _in_blocks(lifted):
+        """The answer of blocks or bags, or of the variable that reaches farthest.
+
+        Its eta is 0 when influences never fade.
+        """
+        found = None if self._lifted is None else self._lifted.largest_eta(epsilon)
+        if self._in_blocks:
             return found
-        walks = _by_walks(_reaches(self._net, self._query), epsilon)
+        node = int(self._reach.argmax())
+        eta = epsilon / float(self._reach[node]) * (1.0 - 8.0 * UNIT)
+        walks = LiftedModel.at(eta, _walks_loss(self._reach, eta), node, eta, WALKS)
         return walks if found is None or walks.eta > found.eta else found
 
 
-def _in_blocks(lifted: NetworkLift | None) -> bool:
-    """Whether the network falls into small blocks, where walks of influence tell nothing new."""
-    return lifted is not None and not isinstance(lifted, BagLift)
+def _walks_loss(reach: Floats, eta: float) -> float:
+    return math.inf if eta <= 0 else float(reach.max()) * eta * (1.0 + 2.0 * UNIT)
 
 
 def cut_marked(found: LiftedModel) -> LiftedModel:
@@ -105,51 +141,10 @@ class WholeEntryLift:
         return cut_marked(self._lift.largest_eta(epsilon * (1 - MARGIN)))
 
 
+@lru_cache(maxsize=32)
 def network_lift(net: BayesNet, query: Query | None) -> NetworkEntryLift:
     """The lift of a network with the metric of `query`."""
     return NetworkEntryLift(net, query)
-
-
-def _by_walks(reach: Floats, epsilon: float) -> LiftedModel:
-    """The answer of the variable that reaches farthest; eta 0 when influences never fade."""
-    node = int(reach.argmax())
-    eta = epsilon / float(reach[node]) * (1.0 - 8.0 * UNIT)
-    return LiftedModel.at(eta, _walks_loss(reach, eta), node, eta, WALKS)
-
-
-def _walks_loss(reach: Floats, eta: float) -> float:
-    return math.inf if eta <= 0 else float(reach.max()) * eta * (1.0 + 2.0 * UNIT)
-
-
-@lru_cache(maxsize=32)
-def _reaches(model: BayesNet, query: Query | None) -> Floats:
-    """How far each variable reaches; inf where a variable is tied to too many others."""
-    moves = np.array([float(metric.max()) for metric in metrics_of(model, query)])
-    found = unless_refused(lambda: reaches(model, moves), np.full(len(moves), math.inf))
-    found.setflags(write=False)
-    return found
-
-
-def _by_quilt(quilts: tuple[tuple[NodeQuilt, ...], ...], epsilon: float) -> LiftedModel:
-    """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
-    sigma, costs = quilt_sigma(quilts, epsilon)
-    worst = max(costs).quilt
-    eta = math.nextafter(1 / sigma, 0.0)
-    loss = worst.nearby * eta + worst.influence
-    return LiftedModel.at(eta, loss, max(costs).node, worst.nearby * eta, "quilt")
-
-
-def _quilts(model: BayesNet, query: Query | None) -> tuple[tuple[NodeQuilt, ...], ...] | None:
-    """The quilts of a network; None when it is too large to search.
-
-    Rings of a large network, which take seconds, are looked at where nothing else is to be had.
-    """
-    strategy = strategy_for(model)
-    if strategy == "local" and (
-        _blocks(model, query) is not None or np.isfinite(_reaches(model, query)).all()
-    ):
-        return None
-    return unless_refused(lambda: network_quilts(model, strategy), None)
 
 
 def metrics_of(model: BayesNet | JointTable, query: Query | None) -> tuple[Floats, ...]:
@@ -187,14 +182,6 @@ def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
         return WholeEntryLift(TableLift(model, metrics_of(model, query)))
     except Refused as why:
         return str(why)
-
-
-@lru_cache(maxsize=32)
-def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
-    """The lift of a network, by blocks, else by bags; None when both are too large."""
-    metrics = metrics_of(model, query)
-    lifted = unless_refused(lambda: NetworkLift(model, metrics), None)
-    return lifted or unless_refused(lambda: BagLift(model, metrics), None)
 
 
 # The lift on a joint law that is written out: all variables are one block.

@@ -6,9 +6,10 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,11 +99,15 @@ class AddingRule(Value):
         return ()
 
     def follows(self, other: AddingRule) -> bool:
-        """Whether whoever may believe `other` may believe this."""
-        return type(other) is type(self) and self._weaker(other)
-
-    def _weaker(self, other: Self) -> bool:
-        raise NotImplementedError
+        """Whether whoever may believe `other` may believe this: amounts no smaller, or not said."""
+        if type(other) is not type(self):
+            return False
+        for each in fields(self):  # type: ignore[arg-type]  # every rule is a dataclass
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            unsaid = mine is None and each.default is None
+            if not (unsaid or (mine >= theirs if isinstance(theirs, Fraction) else mine == theirs)):
+                return False
+        return True
 
     def describe(self) -> str:
         raise NotImplementedError
@@ -121,10 +126,6 @@ class AsEntryDP(AddingRule):
         if self.eta <= 0:
             raise InputError(f"eta is {self.eta}; it must be greater than 0")
 
-    def _weaker(self, other: AsEntryDP) -> bool:
-        """From a smaller eta."""
-        return self.eta >= other.eta
-
     def describe(self) -> str:
         return (
             f"counts as entry-level DP with eta = {significant(self.eta)}; "
@@ -142,10 +143,6 @@ class SameQuilts(AddingRule):
     key: str
     eta: Fraction
 
-    def _weaker(self, other: SameQuilts) -> bool:
-        """From a smaller eta with the same quilts."""
-        return self.key == other.key and self.eta >= other.eta
-
     def describe(self) -> str:
         return "adds to other releases from the same Markov quilts (Theorem 4.4)"
 
@@ -155,10 +152,6 @@ class AsGroupDP(AddingRule):
     """The release is `epsilon`-DP for all tied entries together; epsilons add."""
 
     epsilon: Fraction
-
-    def _weaker(self, other: AsGroupDP) -> bool:
-        """From a smaller epsilon."""
-        return self.epsilon >= other.epsilon
 
     def describe(self) -> str:
         return f"counts as group DP with epsilon = {significant(self.epsilon)}; epsilons add"
@@ -176,11 +169,6 @@ class PerStep(AddingRule):
     epsilon: Fraction
     eta: Fraction | None = None
 
-    def _weaker(self, other: PerStep) -> bool:
-        """From a smaller epsilon, and from a smaller eta when it names one."""
-        named = self.eta is None or (other.eta is not None and self.eta >= other.eta)
-        return named and self.epsilon >= other.epsilon
-
     def describe(self) -> str:
         return f"per step, given what was released before: epsilon = {significant(self.epsilon)}"
 
@@ -190,10 +178,6 @@ class Alone(AddingRule):
     """No theorem adds this release to another about the same data."""
 
     reason: str
-
-    def _weaker(self, other: Alone) -> bool:
-        """From the same words: they may say what does not need adding."""
-        return self == other
 
     def describe(self) -> str:
         return f"does not add to any other release about the same data: {self.reason}"
@@ -207,10 +191,6 @@ class OneStream(AddingRule):
     """
 
     promises: tuple[Guarantee, ...] = ()
-
-    def _weaker(self, other: OneStream) -> bool:
-        """From the same promises."""
-        return self == other
 
     def describe(self) -> str:
         told = " ".join(promise.describe() for promise in self.promises)
@@ -322,22 +302,19 @@ class Part:
             return f"={self.name}" if self.name else ""
         return f"{self.span[0]}..{self.span[1]}"
 
-    @classmethod
-    def stored(cls, text: str) -> Part:
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def stored(text: str) -> Part:
         """The part behind its text; the same value for the same text."""
-        known = _PARTS.get(text)
-        if known is None:
-            first, _, second = text.partition("..")
-            known = (
-                cls(name=text[1:]) if text.startswith("=") else cls(span=(int(first), int(second)))
-            )
-            if len(_PARTS) < 4096:
-                _PARTS[text] = known
-        return known
+        if not text:
+            return WHOLE
+        if text.startswith("="):
+            return Part(name=text[1:])
+        first, _, second = text.partition("..")
+        return Part(span=(int(first), int(second)))
 
 
 WHOLE = Part()
-_PARTS = {"": WHOLE}
 
 PERIODS = ("parts", "independent")  # what periods of one series are to each other
 

@@ -138,10 +138,9 @@ def unit_of(column: pl.Series, source: str, unit: str | None = None) -> str:
         if unit not in UNITS:
             raise InputError(f"unit is {unit!r}; it must be one of {', '.join(UNITS)}")
         return unit
-    words = re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name).lower())
-    for said, spoken in _SPOKEN.items():
-        if words[-1] in spoken:
-            return said
+    spoken = _spoken_unit(column)
+    if spoken is not None:
+        return spoken
     largest = column.cast(pl.Float64, strict=False).fill_nan(None).abs().max()
     if isinstance(largest, float) and _EPOCH[1] < largest < 1e20:  # beyond, it is no time at all
         likely = next((u for u, most in (("ms", 1e14), ("us", 1e17)) if largest < most), "ns")
@@ -164,7 +163,7 @@ def refuse_unclear(
 
     if gap is None or unit is not None or not holds_seconds(column) or len(times) < 2:
         return
-    if unit_of(column, source) != "s" or _named_seconds(column) or times.max() >= _EPOCH[0] * 10**6:
+    if _spoken_unit(column) is not None or times.max() >= _EPOCH[0] * 10**6:
         return
     steps = np.diff(np.unique(times))
     if len(steps) and np.median(steps) == 10**6 and gap >= timedelta(seconds=60):
@@ -174,8 +173,10 @@ def refuse_unclear(
         )
 
 
-def _named_seconds(column: pl.Series) -> bool:
-    return re.split(r"[^a-z]+", column.name.lower())[-1] in _SPOKEN["s"]
+def _spoken_unit(column: pl.Series) -> str | None:
+    """The unit that the last word of a column's name says, if any."""
+    words = re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name).lower())
+    return next((said for said, spoken in _SPOKEN.items() if words[-1] in spoken), None)
 
 
 CALENDAR = {  # parts of the calendar and how one is written

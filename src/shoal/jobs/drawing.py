@@ -43,8 +43,7 @@ BATCH = 2**16  # draws at a time, so that their arrays stay in the processor's c
 def draw_many(noise: Noise, count: int, dimension: int, rng: Rng) -> Ints:
     """`count` independent draws of the noise of one release, one row each, in lattice steps."""
     if isinstance(noise, LatticeLaplace):
-        flat = _in_batches(noise, count * dimension, rng)
-        return flat.reshape(count, dimension)
+        return fitting(noise.draw(count * dimension, rng)).reshape(count, dimension)
     if isinstance(noise, ZeroSumLaplace):
         return _zero_sum(noise, count, rng)
     drawn = [noise.draw(dimension, rng) for _ in range(count)]
@@ -66,12 +65,6 @@ def fitting(values: Any) -> Ints:
         return np.asarray(values).astype(np.int64, casting="unsafe", copy=False)
     except OverflowError:
         raise Refused("a value does not fit 64 bits; use weights with fewer digits") from None
-
-
-def _in_batches(noise: LatticeLaplace, total: int, rng: Rng) -> Ints:
-    sizes = [min(BATCH, total - done) for done in range(0, total, BATCH)]
-    parts = [laplace_batch(noise.rate, size, rng) for size in sizes]
-    return fitting(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
 def _zero_sum(noise: ZeroSumLaplace, count: int, rng: Rng) -> Ints:

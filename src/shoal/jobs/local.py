@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.data.times import parse_duration
-from shoal.data.write import atomic_write
+from shoal.data.write import atomic_write, write_table
 from shoal.jobs.drawing import Charging
 from shoal.jobs.inputs import Layout, changed
 from shoal.jobs.job import MEMORY, NOTES, Job, calendar, load_job
@@ -26,8 +26,6 @@ from shoal.jobs.report import (
     part_name,
     release_shard,
     report_of,
-    write_lines,
-    write_parquet,
 )
 from shoal.jobs.rows import Notify, RowStore, Scan, read_all, store_for
 from shoal.jobs.tidy import tidy_schema
@@ -149,10 +147,13 @@ def attempt(
         rows = pl.DataFrame(schema=tidy_schema(job.layout))
     outcome = release_shard(rows, job, charging)
     folder = journal.attempt(shard)  # where nobody looks yet, laid out as in the output
-    for group, table in outcome.releases.items():
-        write_parquet(folder / part_name(shard, job.layout.group, group), table)
-    if outcome.refused.height:
-        write_lines(folder / NOTES / "refused" / f"{shard:05d}.jsonl", outcome.refused)
+    parts = ((part_name(shard, job.layout.group, own), t) for own, t in outcome.releases.items())
+    tables = dict(parts)
+    if outcome.refused.height:  # no Parquet, which a pattern for releases would find
+        tables[f"{NOTES}/refused/{shard:05d}.jsonl"] = outcome.refused
+    for name, table in tables.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_table(folder / name, table)
     return shard, folder.name, outcome.event
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -17,7 +15,7 @@ from shoal.core.charge import AsEntryDP
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan, Sampler
 from shoal.core.registry import plan_hook
-from shoal.data.write import atomic_write, guarantee_columns, promise_columns
+from shoal.data.write import guarantee_columns, promise_columns
 from shoal.jobs.census import Census, take_census
 from shoal.jobs.drawing import Charging, Drawn, draw, release_maker
 from shoal.jobs.inputs import BadFile
@@ -92,20 +90,6 @@ def part_name(shard: int, column: str | None, group: str) -> str:
     """Where a shard's releases go inside the output: in the hive folder of their group, if any."""
     name = f"part-{shard:05d}.parquet"
     return name if column is None else f"{quote(column, safe='')}={quote(group, safe='')}/{name}"
-
-
-def write_parquet(path: Path, table: pl.DataFrame) -> None:
-    """The table in `path`, on the disk, whole or not at all; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    atomic_write(path, buffer.getvalue())
-
-
-def write_lines(path: Path, table: pl.DataFrame) -> None:
-    """The same as JSON Lines: refusals, which a pattern for Parquet files must not find."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, table.write_ndjson())
 
 
 # What came of a job: every input row accounted for, every refusal counted by its reason.

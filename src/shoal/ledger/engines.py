@@ -11,6 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,8 @@ def _sqlite() -> Dialect:
 
 
 def _make(path: Path, mode: int) -> None:
-    try:
+    with suppress(OSError):  # it exists; or SQLite tries again and says why it cannot
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
-    except FileExistsError:
-        return
-    except OSError:
-        return  # SQLite tries again and says why it cannot
 
 
 def _engine(path: Path, timeout: float, *, read_only: bool) -> Engine:

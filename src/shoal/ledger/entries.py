@@ -44,6 +44,7 @@ class Entry(NamedTuple):
     hash: str
 
 
+BY_HAND = "a charge was changed by hand; run ledger verify"
 _TYPES_OF_ROWS = {str, int, type(None)}
 
 
@@ -51,14 +52,14 @@ def entry_of(row: Sequence[Any]) -> Entry:
     """A row of the table, refused when it holds what this library never writes."""
     entry = Entry(*row)
     if type(entry.place) is not int or not _TYPES_OF_ROWS.issuperset(map(type, entry)):
-        raise LedgerError("a charge was changed by hand; run ledger verify")
+        raise LedgerError(BY_HAND)
     return entry
 
 
 def counted_row(row: Sequence[Any]) -> Sequence[Any]:
     """The names of charges and how many there are, refused in the same way."""
     if {*map(type, row[:5])} != {str}:
-        raise LedgerError("a charge was changed by hand; run ledger verify")
+        raise LedgerError(BY_HAND)
     return row
 
 

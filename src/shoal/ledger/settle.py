@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
@@ -52,7 +53,6 @@ from shoal.ledger.entries import (
 from shoal.ledger.schema import NEWEST, NO_LINK, Head
 from shoal.ledger.totals import Conversions, KnownConversions
 
-KEPT_DOCUMENTS = 8  # of plans whose storing was never seen to commit
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
 KEPT_ACCOUNTS = 20_000  # subjects whose state is kept
 MANY = 64  # subjects of one transaction that are worth a lock each
@@ -92,7 +92,6 @@ class Books:
     accounts: OrderedDict[str, Account] = field(default_factory=OrderedDict)
     plans: dict[str, Plan] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
-    documents: Documents = field(default_factory=dict)
     crowded: dict[str, int] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
 
@@ -116,7 +115,7 @@ class Books:
 
     def crowd(self, subject: str) -> None:
         """Remember that others are quicker about a subject just now."""
-        if len(self.crowded) >= KEPT_DOCUMENTS * MANY:
+        if len(self.crowded) >= KEPT_PLANS:
             self.crowded.clear()
         self.crowded.setdefault(subject, SPARE)
 
@@ -146,6 +145,8 @@ class Till:
         self.database = database
         self.memory = memory
         self.books = Books()
+        # kept while nobody knows whether the plan was committed
+        self._document = lru_cache(maxsize=8)(document_of)
         self._add = adding(database.dialect.newest, database.dialect.free)
         self._add_many = adding(database.dialect.newest)
 
@@ -447,14 +448,6 @@ class Till:
         """The documents of plans that may not be stored yet, made before anything is locked."""
         named = {plan.fingerprint: plan for plan in plans}
         return {name: self._document(named[name]) for name in named.keys() - self.books.stored}
-
-    def _document(self, plan: Plan) -> str:
-        known = self.books.documents.get(plan.fingerprint)
-        if known is None:
-            known = self.books.documents[plan.fingerprint] = document_of(plan)
-            while len(self.books.documents) > KEPT_DOCUMENTS:
-                self.books.documents.pop(next(iter(self.books.documents)))
-        return known
 
     def _repeated(
         self, connection: Connection, charges: Sequence[Charge]

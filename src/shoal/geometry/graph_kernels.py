@@ -386,11 +386,14 @@ def by_raster(points: Any, members: Any, west: int, south: int, width: int, heig
     In every column the nearest member above or below; then along each row the lowest of the
     parabolas (x - column)² + height² (Felzenszwalb & Huttenlocher 2012), on integers.
     """
-    who = np.full((height, width), -1, dtype=np.int64)
+    lowest = np.full((height, width), -1, dtype=np.int64)
+    squared = np.full((height, width), np.int64(FAR) * FAR)
     for state in range(len(points) - 1, -1, -1):  # backwards: the lowest index stays
         if members[state]:
-            who[points[state, 1] - south, points[state, 0] - west] = state
-    lowest, squared = _along_columns(who)
+            row, column = points[state, 1] - south, points[state, 0] - west
+            lowest[row, column], squared[row, column] = state, 0
+    _along_columns(lowest, squared)
+    _along_columns(lowest[::-1], squared[::-1])
     nearest = np.empty((height, width), dtype=np.int64)
     columns, above, below = np.empty((3, width), dtype=np.int64)
     for row in range(height):
@@ -403,31 +406,22 @@ def by_raster(points: Any, members: Any, west: int, south: int, width: int, heig
 
 
 @njit(cache=True)
-def _along_columns(who: Any) -> tuple[Any, Any]:
-    """In each column the nearest member of every cell, ties by index, and its distance squared."""
-    height, width = who.shape
-    found = np.full((height, width), -1, dtype=np.int64)
-    squared = np.full((height, width), np.int64(FAR) * FAR)
-    rows = np.full(width, -1, dtype=np.int64)
-    for row in range(height):
-        for column in range(width):
-            if who[row, column] >= 0:
+def _along_columns(found: Any, squared: Any) -> None:
+    """Writes the last member before it in its column to every cell that has none as near.
+
+    `squared` is how far that is, 0 where `found` holds a member; ties by index.
+    """
+    rows = np.full(found.shape[1], -1, dtype=np.int64)
+    for row in range(len(found)):
+        for column in range(len(rows)):
+            last = rows[column]
+            if squared[row, column] == 0:
                 rows[column] = row
-            if rows[column] >= 0:
-                found[row, column] = who[rows[column], column]
-                squared[row, column] = (row - rows[column]) * (row - rows[column])
-    rows[:] = -1
-    for row in range(height - 1, -1, -1):
-        for column in range(width):
-            if who[row, column] >= 0:
-                rows[column] = row
-            if rows[column] >= 0:
-                other = who[rows[column], column]
-                gap = (row - rows[column]) * (row - rows[column])
+            elif last >= 0:
+                other, gap = found[last, column], (row - last) * (row - last)
                 tied = gap == squared[row, column] and other < found[row, column]
                 if gap < squared[row, column] or tied:
                     found[row, column], squared[row, column] = other, gap
-    return found, squared
 
 
 @njit(cache=True)

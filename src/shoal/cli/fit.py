@@ -158,9 +158,7 @@ def fit(wish: FitWish) -> None:
     if spec is not None:
         check_output(spec, force=wish.force)
     if wish.grid is not None:
-        own = wish.some("latitude", "longitude", "series", "time", "gap", "grid", "box", "personal")
-        own |= wish.some("smoothing", "length", "initial") | {"rows": columns.raw}
-        only_hook("fit --grid")(wish.data, wish.out, own, **told)
+        only_hook("fit --grid")(wish, columns)
         write: Any = write_map_spec
     elif wish.slot is not None:
         own = wish.some("slot", "hours", "spread", "smoothing")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import typer
 
 from shoal.cli import show
@@ -25,11 +24,12 @@ from shoal.data.write import atomic_write
 from shoal.places.formats import is_track, read_track
 from shoal.places.map import EARTH_RADIUS_M, HexGrid, SquareGrid
 from shoal.places.tracks import TrackColumns
-from shoal.places.walk import SparseChain, Start, fit_grid, fit_person
+from shoal.places.walk import Start, fit_grid, fit_person, grid_of
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from shoal.cli.fit import FitWish
     from shoal.cli.sources import NamedColumns
     from shoal.core.task import Model
     from shoal.places.map import Grid
@@ -119,16 +119,13 @@ def _refuse_twice(table: pl.DataFrame) -> None:
         )
 
 
-def off_the_map(table: pl.DataFrame, chain: Model) -> int:
+def off_the_map(table: pl.DataFrame, chain: Any) -> int:
     """How many positions lie in no cell that the model knows; 0 for a model without a map."""
-    import numpy as np
-
-    if not isinstance(chain, SparseChain) or chain.grid is None or "lat" not in table.columns:
+    grid, usable = grid_of(chain), _usable(table) if "lat" in table.columns else None
+    if grid is None or usable is None:
         return 0
-    usable = table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
-    cells = chain.grid.cell_of(usable["lat"].to_numpy(), usable["lon"].to_numpy())
-    known = cells >= 0 if chain.cells is None else np.isin(cells, chain.cells)
-    return int(np.count_nonzero(~known))
+    cells = grid.cell_of(usable["lat"].to_numpy(), usable["lon"].to_numpy())
+    return int(np.count_nonzero(~np.isin(cells, chain.cells)))
 
 
 def check_states(table: pl.DataFrame, chain: Model) -> None:
@@ -150,69 +147,57 @@ FINEST = 15  # resolution of hexagons
 MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
 
 
-@dataclass(frozen=True, slots=True)
-class MapWish:
-    """What `shoal fit --grid` was asked for.
+def fit_map(wish: FitWish, columns: NamedColumns) -> None:
+    """Fits, stores and reports a map model.
 
-    `grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `box` is
-    "south,west,north,east" in degrees, by default that of the data; `personal` names one person
-    whose own chain is wanted, leaning on everybody's; `rows` is what is done to raw rows.
+    `wish.grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `wish.box` is
+    "south,west,north,east" in degrees, by default that of the data; `wish.personal` names one
+    person whose own chain is wanted, leaning on everybody's.
     """
-
-    grid: str
-    latitude: str | None
-    longitude: str | None
-    series: str | None
-    time: str | None
-    gap: str | None
-    smoothing: str
-    length: int | None
-    initial: str
-    box: str | None
-    personal: str | None
-    rows: Mapping[str, str]
-
-
-def fit_map(data: str, out: Path, options: dict[str, Any], *, as_json: bool, force: bool) -> None:
-    """Fits, stores and reports a map model; `options` are the fields of a MapWish."""
-    wish = MapWish(**options)
+    out = wish.out
     if wish.personal is not None and wish.series is None:
         raise InputError("--personal needs the column of people; name --series too")
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
-    check_output(out, force=force)
+    check_output(out, force=wish.force)
+    roles = {role: getattr(wish, role) for role in ("series", "time", "latitude", "longitude")}
     with show.working("reading"):
-        table = read_positions(
-            data,
-            series=wish.series,
-            time=wish.time,
-            latitude=wish.latitude,
-            longitude=wish.longitude,
-            **wish.rows,
-        )
+        table = read_positions(wish.data, **roles, **columns.raw)
     with show.working("fitting"):
         fitted, chain = _fitted(table, wish)
     _note(table, wish)
     atomic_write(out, dumps(chain) + "\n")
-    found = _object(out, fitted, wish)
-    if as_json:
-        show.print_json(found)
+    if wish.as_json:
+        show.print_json(
+            {
+                "path": str(out),
+                "cells": fitted.chain.size,
+                "moves": len(fitted.chain.targets),
+                "transitions": fitted.transitions,
+                "chains": fitted.chains,
+                "dead_ends": list(fitted.dead_ends),
+                "outside": fitted.outside,
+                "personal": wish.personal,
+                "private": False,
+            }
+        )
         return
-    screen = show.console()
-    screen.print(f"Map of {fitted.chain.describe()}.")
-    screen.print(fitted.describe() + ".")
+    lines = [f"Map of {fitted.chain.describe()}.", f"{fitted.describe()}."]
     empty = table.height - _usable(table).height
     if empty:
-        screen.print(f"{empty} reading(s) hold no position; they count as outside the map.")
+        lines.append(f"{empty} reading(s) hold no position; they count as outside the map.")
     if wish.personal is not None:
-        screen.print(f"The model is that of {wish.personal!r}, leaning on everybody's.")
-    screen.print(
+        lines.append(f"The model is that of {wish.personal!r}, leaning on everybody's.")
+    lines.append(
         "The model itself is not private: it tells about the trajectories it was fitted on."
     )
-    screen.print(f'In a spec:\n  [[model]]\n  file = "{out.name}"')
+    lines.append(f'In a spec:\n  [[model]]\n  file = "{out.name}"')
+    screen = show.console()
+    for line in lines:
+        screen.print(line)
 
 
-def _note(table: pl.DataFrame, wish: MapWish) -> None:
+def _note(table: pl.DataFrame, wish: FitWish) -> None:
     """Tells of jumps that are none: between people, and over pauses."""
     note_one_series(wish.series, table["user"].n_unique())
     if wish.time is None or wish.gap is not None:
@@ -226,8 +211,7 @@ def _note(table: pl.DataFrame, wish: MapWish) -> None:
         )
 
 
-def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
-
+def _fitted(table: pl.DataFrame, wish: FitWish) -> tuple[GridFit, Any]:
     if wish.gap is not None:
         parse_duration(wish.gap)  # a bare number on the command line is refused
         if wish.time is None:
@@ -250,8 +234,8 @@ def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
     return fitted, fit_person(fitted.chain, paths[wish.personal])
 
 
-def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
-
+def _grid(table: pl.DataFrame, wish: FitWish) -> Grid:
+    assert wish.grid is not None  # what makes it a map
     south, west, north, east = _box(table, wish.box)
     hexagons = re.fullmatch(r"h3:(\d+)", wish.grid)
     if hexagons:
@@ -310,17 +294,3 @@ def _box(table: pl.DataFrame, box: str | None) -> tuple[float, float, float, flo
 
 def _usable(table: pl.DataFrame) -> pl.DataFrame:
     return table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
-
-
-def _object(out: Path, fitted: GridFit, wish: MapWish) -> dict[str, Any]:
-    return {
-        "path": str(out),
-        "cells": fitted.chain.size,
-        "moves": len(fitted.chain.targets),
-        "transitions": fitted.transitions,
-        "chains": fitted.chains,
-        "dead_ends": list(fitted.dead_ends),
-        "outside": fitted.outside,
-        "personal": wish.personal,
-        "private": False,
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.map import SquareGrid
 from shoal.places.rows import Rehearsal, reference_stage, rehearsed, unwatched, walked
 from shoal.places.stream import LocationStream
-from shoal.places.walk import SparseChain
+from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
     from shoal.cli.plan import RowComparison
-    from shoal.core.codec import Floats
+    from shoal.core.codec import Bools, Floats
     from shoal.places.queries import EventWatch
     from shoal.places.step import StepNoise
     from shoal.spec.request import Request
@@ -161,13 +161,10 @@ def print_places(comparison: RowComparison) -> None:
 
 def places_object(plan: Plan) -> dict[str, Any]:
     """The policy at the chain's own law, for `shoal plan --json`; infinity is null."""
-    machine, stage = _parts(plan)
-    certificate: Any = plan.certificate
-    step = float(machine.query.step)
-    centre = centre_of(machine, stage)
-    names = machine.query.states
-    joined, within = _around(machine, stage, centre)
-    body = stage.protected.body
+    machine, certificate = machine_of(plan), cast("Any", plan.certificate)
+    stage, _ = reference_stage(machine)
+    centre, joined, within = _around(machine, stage)
+    names, step, body = machine.query.states, float(machine.query.step), stage.protected.body
     return {
         "centre": names[centre],
         "joined": [names[i] for i in np.flatnonzero(joined)],
@@ -216,22 +213,18 @@ def event_lines(found: dict[str, Any] | None, unit: str) -> list[str]:
 
 def drawn_map(plan: Plan) -> list[str]:
     """The map around the centre, north on top; empty when the states are no map."""
-    machine, stage = _parts(plan)
-    chain = machine.chain
-    if not isinstance(chain, SparseChain) or not isinstance(chain.grid, SquareGrid):
+    machine, grid = machine_of(plan), grid_of(plan.task.family[0])
+    if not isinstance(grid, SquareGrid):
         return []
-    centre = centre_of(machine, stage)
-    joined, within = _around(machine, stage, centre)
-    grid, cells = chain.grid, chain.cells
+    stage, _ = reference_stage(machine)
+    centre, joined, within = _around(machine, stage)
     marks = np.full((grid.rows, grid.columns), " ")
-    rows, columns = np.divmod(np.asarray(cells), grid.columns)
+    rows, columns = np.divmod(cast("Any", machine.chain).cells, grid.columns)
     signs = np.select([joined, within, stage.members], [JOINED, WITHIN, ELSEWHERE], " ")
     marks[rows, columns] = signs
     marks[rows[centre], columns[centre]] = CENTRE
-    top, left = (
-        _window(int(rows[centre]), grid.rows, HIGHEST),
-        _window(int(columns[centre]), grid.columns, WIDEST),
-    )
+    top = _window(int(rows[centre]), grid.rows, HIGHEST)
+    left = _window(int(columns[centre]), grid.columns, WIDEST)
     window = marks[top : top + HIGHEST, left : left + WIDEST]
     return ["".join(line) for line in window[::-1]]
 
@@ -244,49 +237,37 @@ def centre_of(machine: LocationMachine, stage: StepNoise) -> int:
     return int(inside[((points[inside] - middle) ** 2).sum(axis=1).argmin()])
 
 
-def _around(machine: LocationMachine, stage: StepNoise, centre: int) -> tuple[Any, Any]:
-    """Members joined to the centre, and members within its noise."""
-    edges = np.concatenate(
-        [machine.runtime.index.policy.edges_among(stage.members), stage.protected.added]
-    )
-    joined = np.zeros(len(machine.query.states), dtype=np.bool_)
-    joined[edges[edges[:, 0] == centre, 1]] = True
-    joined[edges[edges[:, 1] == centre, 0]] = True
-    points = machine.query.points
-    inside = stage.protected.body.contains(points - points[centre])
-    within = stage.members & inside & ~joined
-    within[centre] = False
-    return joined, within
-
-
-def _parts(plan: Plan) -> tuple[LocationMachine, StepNoise]:
-
-    machine = machine_of(plan)
-    return machine, reference_stage(machine)[0]
+def _around(machine: LocationMachine, stage: StepNoise) -> tuple[int, Bools, Bools]:
+    """The centre, members joined to it, and further members within its noise."""
+    centre, points = centre_of(machine, stage), machine.query.points
+    inside = machine.runtime.index.policy.edges_among(stage.members)
+    edges = np.concatenate([inside, stage.protected.added])
+    joined = np.isin(np.arange(len(points)), edges[(edges == centre).any(axis=1)])
+    near = stage.protected.body.contains(points - points[centre])
+    within = stage.members & near & ~joined
+    joined[centre] = within[centre] = False
+    return centre, joined, within
 
 
 def _rows(comparison: RowComparison) -> list[tuple[str, ...]]:
-
-    plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    plans = [plan for plan in plans if isinstance(plan.body, LocationMachine)]
-    rows: list[tuple[str, ...]] = []
-    for plan in plans:
-        certificate: Any = plan.certificate
-        chosen = "chosen, " if plan.mechanism == comparison.plan.mechanism else ""
-        rows.append(
-            (
-                plan.mechanism,
-                significant(certificate.raw_error),
-                significant(certificate.estimate_error),
-                "no bound" if certificate.eta is None else significant(certificate.eta),
-                chosen + standing(plan),
-            )
+    plans: list[Any] = [
+        plan
+        for plan in comparison.alternatives.values()
+        if isinstance(plan, Plan) and isinstance(plan.body, LocationMachine)
+    ]
+    return [
+        (
+            plan.mechanism,
+            significant(plan.certificate.raw_error),
+            significant(plan.certificate.estimate_error),
+            "no bound" if plan.certificate.eta is None else significant(plan.certificate.eta),
+            "chosen, " * (plan.mechanism == comparison.plan.mechanism) + standing(plan),
         )
-    return rows
+        for plan in plans
+    ]
 
 
 def _hull_line(found: dict[str, Any], unit: str) -> str:
-
     shown = ", ".join(f"({', '.join(f'{v:g}' for v in row)})" for row in found["hull"][:8])
     more = ", …" if len(found["hull"]) > 8 else ""
     repaired = len(found["repaired"])

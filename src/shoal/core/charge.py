@@ -257,9 +257,6 @@ def categorical(law: Floats, uniform: float) -> int:
     return min(chosen, int(np.flatnonzero(law)[-1]))
 
 
-# What a plan asks of a ledger: charge, then sample, in one transaction.
-
-
 EVERYBODY = ("*",)  # the members of an aggregate over all subjects, known or not
 
 

@@ -194,9 +194,6 @@ def _decode_array(data: dict[str, Json]) -> np.ndarray[Any, Any]:
     return array.reshape(data["shape"])
 
 
-# Immutable values with an identity made of their content.
-
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""What leaves: an answer, and an answer with its promise."""
+"""A plan, calibrated once without data; the releases and streams it makes, and its words."""
 
 from __future__ import annotations
 
@@ -153,9 +153,6 @@ class Releases(Shown, dict[str, Release]):
     def library(self) -> str | None:
         """The library of the table the data came in."""
         return next((release.library for release in self.values()), None)
-
-
-# A plan: calibrated once without data, released from many times.
 
 
 CONFIDENCE = 0.95  # the usual one; `error` takes others
@@ -354,8 +351,27 @@ class Plan(Shown, Value):
         return Stream(self, self.body.init())
 
     def explain(self) -> str:
-        """The plan in plain words."""
-        return explain(self)
+        """The plan in plain words: short paragraphs, one question each, for who has to act."""
+        error = self.error()
+        useful, careful = load("shoal.additive.usefulness:in_words")(self)
+        models = [model.describe() for model in self.task.family]
+        shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
+        knows = "an adversary who knows everything but the data, and may believe "
+        parts = [
+            ("Asked", self.task.query.describe()),
+            ("Protected", self.task.secrets.describe()),
+            ("From", knows + "; or ".join(shown)),
+            ("Promise", self.guarantee.describe()),
+            ("Mechanism", f"{self.mechanism}: {self.body.describe()}."),
+            ("Error", f"each value is {error.describe()}." if error else ""),
+            ("Useful", useful),
+            ("Careful", careful),
+            ("Why it holds", f"{self.certificate.theorem}."),
+            ("Assumes", "; ".join(self.certificate.assumptions) + "."),
+            ("Adding up", "; or ".join(rule.describe() for rule in self.composition) + "."),
+        ]
+        width = max(len(title) for title, _ in parts) + 2
+        return "\n".join(f"{title + ':':<{width}}{text}" for title, text in parts if text)
 
     def released(self, answer: Answer, *, secure: bool) -> Release:
         """The release that holds `answer`, with this plan's promise: all are made here."""
@@ -393,9 +409,6 @@ def _warn(plan: Plan) -> None:
 def _usual_error(plan: Plan) -> Error | None:
     """What every release of the plan says about its error."""
     return plan.error()
-
-
-# Streams: a plan, and where it stands.
 
 
 class Fresh(NamedTuple):
@@ -460,39 +473,6 @@ class Stream(Shown, Value):
         if begun_with != plan.fingerprint:
             raise StoredError("the stored stream belongs to another plan; give that plan")
         return cls(plan, *(decode(each, KINDS) for each in own))
-
-
-# A plan in plain words: what is protected, from whom, how much noise, why, and what it adds to.
-
-
-def explain(plan: Plan) -> str:
-    """Several short paragraphs, one question each, for a person who has to act on them."""
-    error = plan.error()
-    useful, careful = load("shoal.additive.choice:in_words")(plan)
-    parts = [
-        ("Asked", plan.task.query.describe()),
-        ("Protected", plan.task.secrets.describe()),
-        ("From", _adversary(plan)),
-        ("Promise", plan.guarantee.describe()),
-        ("Mechanism", f"{plan.mechanism}: {plan.body.describe()}."),
-        ("Error", f"each value is {error.describe()}." if error else ""),
-        ("Useful", useful),
-        ("Careful", careful),
-        ("Why it holds", f"{plan.certificate.theorem}."),
-        ("Assumes", "; ".join(plan.certificate.assumptions) + "."),
-        ("Adding up", "; or ".join(rule.describe() for rule in plan.composition) + "."),
-    ]
-    width = max(len(title) for title, _ in parts) + 2
-    return "\n".join(f"{title + ':':<{width}}{text}" for title, text in parts if text)
-
-
-def _adversary(plan: Plan) -> str:
-    models = [model.describe() for model in plan.task.family]
-    shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
-    return "an adversary who knows everything but the data, and may believe " + "; or ".join(shown)
-
-
-# The commonest sampler: the query's answer plus independent noise on its lattice.
 
 
 @runtime_checkable

@@ -390,9 +390,6 @@ class Law(Value):
 Model = Law  # what a task's family is made of
 
 
-# The usual secret: the value of every single entry.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EachEntry(Value):
     """For every entry, each pair of values it can take must stay indistinguishable."""

@@ -94,9 +94,6 @@ def _cell(item: Any) -> str:
     )
 
 
-# The tables.
-
-
 def _release_rows(release: Release) -> TableRows:
     off = None if release.error is None else release.error.bound
     rows: TableRows = []
@@ -188,9 +185,6 @@ def _budget_rows(found: Budget) -> TableRows:
         }
         for pace in found.paces
     ]
-
-
-# The charts.
 
 
 def _release_chart(release: Release, ax: Any) -> None:
@@ -353,9 +347,6 @@ def _budget_chart(found: Budget, ax: Any) -> None:
     ax.set_xlabel("one release every … (how many)")
     ax.set_ylabel(f"mean error of a value, {rows[0]['unit']}")
     ax.set_title(f"epsilon = {significant(found.epsilon)} for all releases together", fontsize=9)
-
-
-# The words around a table in HTML, and all kinds.
 
 
 def _interval(release: Release) -> str:

@@ -144,9 +144,6 @@ def paths_in(
     return found
 
 
-# Days of contexts from tables of timed rows: a context for every slot of the clock.
-
-
 MINUTE = 60_000_000  # in microseconds
 DAY = 24 * 60  # in minutes
 OTHERS = ("gap", "missing", "bins", "every")  # keywords of series that slots have no use for

@@ -172,9 +172,6 @@ def _private(chain: Ints) -> Ints:
     return locked(chain.ravel(), np.int64)
 
 
-# From a table of (series, time, state) to chains: checked, sorted, cut at gaps.
-
-
 MOST_STATES = 4096  # a dense matrix of these takes 134 MB, and several are needed
 
 

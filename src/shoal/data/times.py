@@ -68,9 +68,6 @@ def parse_duration(text: str, field: str = "gap") -> timedelta:
         raise InputError(f"{field} is {text!r}; it must be below a thousand million days") from None
 
 
-# Times in any of the ways files hold them, as whole microseconds.
-
-
 OFFSET = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
 _FORMATS = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 _LIMIT = 2**62  # microseconds; far beyond any calendar, and differences still fit 64 bits
@@ -356,9 +353,6 @@ def _refuse_unparsed(column: pl.Series, parsed: pl.Series, source: str) -> None:
         f"{source}: column {column.name!r} holds {str(column[row])!r} in row {row + 1}, which is "
         f"not {first}; write times as '2024-05-01T08:30:00' or as a number of seconds"
     )
-
-
-# Pauses in times that are otherwise even.
 
 
 LONGER = 1.5  # times the usual step: one missing row makes 2

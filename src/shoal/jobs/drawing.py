@@ -1,7 +1,8 @@
-"""Noise for many releases of one plan, drawn together: the same exact laws, a fraction of the time.
+"""From a census to releases: who is admitted, the true answers, the noise, and the charges.
 
-Releases are independent and so are their draws, so one batch of n·d words serves n releases. The
-laws are those of `noise.laplace`; nothing is rounded here either.
+Noise for many releases of one plan is drawn together, in a fraction of the time. Releases are
+independent and so are their draws, so one batch of n·d words serves n releases. The laws are those
+of `noise.laplace`; nothing is rounded here either.
 """
 
 from __future__ import annotations

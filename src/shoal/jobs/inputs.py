@@ -1,4 +1,4 @@
-"""Which columns of the input say whose row it is, when it happened and what it says."""
+"""The files of a job, and which of their columns say whose row it is, when, and what it says."""
 
 from __future__ import annotations
 
@@ -200,9 +200,6 @@ class Layout:
             rest["periods"] = "independent"
         gap = data.get("gap_microseconds")
         return cls(gap=None if gap is None else gap * MICROSECOND, **rest)
-
-
-# The files of a job: found once, read in pieces, and named with the reason when they are bad.
 
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")

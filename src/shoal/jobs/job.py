@@ -1,4 +1,4 @@
-"""Plans for a job: one for everybody or one per group, each distinct task calibrated once."""
+"""A job: a plan for everybody or one per group, the files, the columns, and where it all goes."""
 
 from __future__ import annotations
 
@@ -87,9 +87,6 @@ def rechecked(stored: object, path: Path) -> Plan:
             f"{measured:g}: the file was changed; make it again with `shoal plan`"
         )
     return stored
-
-
-# A job: a plan for everybody or one per group, the files, the columns, and where it all goes.
 
 
 NOTES = "_shoal"  # the folder inside the output that holds what is not for publication

@@ -197,9 +197,6 @@ def _report(job: Job, journal: Journal) -> JobReport:
     return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
 
 
-# One call for a job over many files, on one machine or on Spark.
-
-
 RAW = ("missing", "bins", "unit", "tz", "where", "sep")  # as in `shoal.read`
 
 

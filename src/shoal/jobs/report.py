@@ -1,4 +1,4 @@
-"""One shard of subjects from rows to tables: a row per release, one per refusal with its reason."""
+"""One shard of subjects from rows to tables, the same on every engine, and what came of a job."""
 
 from __future__ import annotations
 
@@ -90,9 +90,6 @@ def part_name(shard: int, column: str | None, group: str) -> str:
     """Where a shard's releases go inside the output: in the hive folder of their group, if any."""
     name = f"part-{shard:05d}.parquet"
     return name if column is None else f"{quote(column, safe='')}={quote(group, safe='')}/{name}"
-
-
-# What came of a job: every input row accounted for, every refusal counted by its reason.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +195,6 @@ def _spend(plans: Iterable[Plan], releases: Counter[str]) -> Iterable[dict[str, 
             "releases": count,
             "eta_total": None if eta is None else str(Fraction(eta) * count),
         }
-
-
-# One shard of subjects from rows to tables: the same on every engine.
 
 
 NO_PLAN = "a group without a plan"

@@ -221,9 +221,6 @@ def _cause(error: Exception) -> Exception:
     return orig if isinstance(orig, Exception) else error
 
 
-# From a path or URL to a database that holds the tables this program knows.
-
-
 def connect(
     where: str | Path, *, timeout: float, read_only: bool, shared: bool
 ) -> tuple[Database, str | None]:

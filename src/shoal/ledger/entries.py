@@ -68,9 +68,6 @@ def lines(charge: Charge) -> list[str]:
     return [charge.subject, *charge.members]
 
 
-# What a charge must be.
-
-
 def check_names(charge: Charge) -> None:
     """Refuse names that cannot be stored, or that stand for many."""
     named = {"subject": charge.subject, "period": charge.period, "requester": charge.requester}
@@ -141,9 +138,6 @@ def check_same(stored: Entry, charge: Charge) -> None:
             f"key is {charge.key!r}, which was used for a release of another "
             f"{' and '.join(different)}; use a new key for a new release"
         )
-
-
-# What of a charge is stored.
 
 
 def row_of(
@@ -272,9 +266,6 @@ def document_of(plan: Plan) -> str:
     if unknown:
         raise StoredError(f"kind {unknown[0]!r} is not one this program can load")
     return document
-
-
-# What the tables say.
 
 
 @contextmanager

@@ -416,9 +416,6 @@ def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) ->
     )
 
 
-# The least total of charges about the same data, or the reason why there is none.
-
-
 WAYS_OUT = (
     "calibrate the queries together as one vector query and release once",
     "use mechanisms with additive noise, whose etas add, under models for which the lift is "

@@ -102,9 +102,6 @@ class Words(NamedTuple):
     old: str | None = None
 
 
-# Hashes.
-
-
 def link_hash(table: str, row: Mapping[str, Any]) -> str:
     """The hash of one row of the house chain, over every column but `hash` itself.
 
@@ -129,9 +126,6 @@ def entry_hash(previous: str, fields: Sequence[Any]) -> str:
 def now() -> str:
     """The time of a row, by this machine's clock."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-# The house chain.
 
 
 def house_head(connection: Connection) -> Head:
@@ -170,9 +164,6 @@ def decree(
     """Add a rule, or a checkpoint, to the house chain after `last`; the new end."""
     said = json.dumps(document, ensure_ascii=False)
     return append(connection, HOUSE, last, kind=kind, name=name, document=said, changed_by=by)
-
-
-# Checkpoints: one hash over the ends of all subjects' chains.
 
 
 def merkle_root(ends: Mapping[str, Head]) -> str:
@@ -216,9 +207,6 @@ _ENDS = text(
     "AS place FROM shoal_entries GROUP BY subject) AS ends "
     "ON ends.subject = e.subject AND ends.place = e.place"
 )
-
-
-# Versions.
 
 
 def version(connection: Connection) -> int:

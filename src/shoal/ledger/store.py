@@ -468,9 +468,6 @@ def _etas(connection: Connection, subject: str, period: str | None, requester: s
         return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
 
 
-# Daily use: a ledger with the names of a charge filled in.
-
-
 @dataclass
 class Session:
     """Releases about one subject, charged to one ledger.

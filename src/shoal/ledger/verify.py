@@ -342,9 +342,6 @@ def _unpacked(value: Any, plan: Plan | None) -> object:
         return None
 
 
-# Keys that sign.
-
-
 @dataclass(frozen=True, slots=True)
 class Signer:
     """An Ed25519 key in a file of its owner's; `public` is what others know it by."""

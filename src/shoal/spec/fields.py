@@ -90,9 +90,6 @@ class QuerySection(Section):
         return model
 
 
-# The types a key of a spec may have, each with its rule and its JSON Schema.
-
-
 DIGITS = 300  # of a number, and of its exponent: floats hold no more
 MOST_COUNTED = 10**12  # entries of a chain: a microsecond's for eleven days
 LARGEST_FILE = 2**28  # bytes of a document: plans of large maps have some 10^7
@@ -260,9 +257,6 @@ Pair = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}),
 ]
 Probabilities = Annotated[list[Any], PlainValidator(probabilities), WithJsonSchema(_NESTED)]
-
-
-# Stored plans and models read back from files, trusted only when nobody touched them.
 
 
 def read_text(path: Path, what: str) -> str:

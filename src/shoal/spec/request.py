@@ -313,9 +313,6 @@ class SpecBase(Section):
         privacy: PrivacySection
 
 
-# What a spec asks for.
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A task, how much privacy or accuracy is wanted, by which mechanism, and where the data is."""

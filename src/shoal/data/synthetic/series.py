@@ -1,4 +1,4 @@
-"""What all made-up days share: a clock, seeds, and stays of random length."""
+"""Made-up days: what people do, where their phones are, and what houses draw from the grid."""
 
 from __future__ import annotations
 
@@ -53,9 +53,6 @@ def stays(habit: Habit, slots: int, before: str, draw: np.random.Generator) -> l
         mean = habit[current][1]
         day += [current] * max(1, round(draw.gamma(2.0, mean / 2)))
     return day[:slots]
-
-
-# Days of several people as a wearable would log them: lying, sitting, standing, walking, …
 
 
 ACTIVITIES = ("lie", "ride", "run", "sit", "stand", "walk")
@@ -159,9 +156,6 @@ def _worn(minutes: int, draw: np.random.Generator) -> npt.NDArray[np.bool_]:
     return worn
 
 
-# Where a phone is through the day: home, commute, work, and now and then somewhere private.
-
-
 CONTEXTS = ("cafe", "commute", "friends", "gym", "home", "hospital", "shop", "work")
 FIRST_HOUR = 6  # the phone is off before; every day is one chain from 6:00 to midnight
 
@@ -243,9 +237,6 @@ def _weekend(draw: np.random.Generator) -> list[tuple[str, float]]:
         if draw.random() < chance:
             plan += [("commute", 20), (place, minutes), ("commute", 20), ("home", 60)]
     return plan
-
-
-# What a house draws from the grid, minute by minute: fridge, kettle, oven, washing, lights.
 
 
 def household_power(days: int = 28, seed: int = 1, *, houses: int = 1, bin_w: int = 200) -> Dataset:

@@ -1,4 +1,4 @@
-"""A network of contacts: households that share everything, and friendships between them."""
+"""Made-up towns: contacts of households, a walk through the streets, and places friends go to."""
 
 from __future__ import annotations
 
@@ -94,9 +94,6 @@ def _closeness(homes: Floats, near: float, draw: np.random.Generator) -> Floats:
     np.fill_diagonal(weight, 0)
     total = float(weight.sum())
     return np.asarray(np.minimum(weight * (FRIENDS * len(homes) / max(total, 1e-300)), 0.9))
-
-
-# A walk through a small made-up town: streets on a grid, places that are visited again.
 
 
 SOUTH, WEST = 50.0, 10.0  # the corner of the town; nobody lives in it
@@ -204,9 +201,6 @@ def _way(start: Floats, end: Floats, draw: np.random.Generator) -> Floats:
             for a, b in legs
         ]
     )
-
-
-# A made-up town of friends: check-ins at places, and who knows whom.
 
 
 SIDE_KM = 20.0

@@ -15,7 +15,7 @@ from shoal.additive.choice import MECHANISMS, loss_as_drawn
 from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import Measured, Rounds, eta_above, keeps_total
 from shoal.additive.queries import LinearQuery, Running, linear
-from shoal.audit.case import AuditCase, finite_loss
+from shoal.audit.case import AuditCase, FiniteLoss, finite_loss
 from shoal.audit.result import ASSUMED, NOT_CHECKED, TOLERANCE, Audit, Finding, Witness
 from shoal.core.codec import Floats, kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
@@ -105,9 +105,14 @@ def _asked_about(plan: Plan, secrets: Secrets, curve: bool) -> Audit:
 
 
 def _noise_audit(
-    name: str, task: Task, body: Additive, promised: float | None, curve: bool
+    name: str,
+    task: Task,
+    body: Additive,
+    promised: float | None,
+    curve: bool,
+    known: float = math.inf,
 ) -> Audit:
-    found = _findings(task, body, math.inf, promised, curve)
+    found = _findings(task, body, known, promised, curve)
     lower, upper, worst = _largest(found)
     return Audit(
         mechanism=name,
@@ -134,27 +139,13 @@ def additive_audit(plan: Plan, curve: bool) -> Audit:
     guarantee = plan.guarantee
     task = replace(plan.task, query=body.query)  # what is released, whatever the task says
     promised = float(guarantee.amount)
-    found = _findings(task, body, _own_bound(plan), promised, curve)
-    lower, upper, worst = _largest(found)
-    eta = eta_above(body.eta)
+    found = _noise_audit(plan.mechanism, task, body, promised, curve, _own_bound(plan))
+    eta, group = found.entry_level, _grouped(task, found.entry_level)
     claim = {
         "entry-dp": (eta, eta),
-        "group": (max(lower, _grouped(task, eta)), max(upper, _grouped(task, eta))),
-    }.get(guarantee.notion, (lower, upper))
-    return Audit(
-        mechanism=plan.mechanism,
-        asked=body.query.describe(),
-        protected=task.secrets.describe(),
-        notion=guarantee.notion,
-        promised=promised,
-        claim=claim,
-        lower=lower,
-        upper=upper,
-        entry_level=eta,
-        witness=worst.witness,
-        assumptions=ASSUMED,
-        not_checked=(*_notes(found), *NOT_CHECKED),
-    )
+        "group": (max(found.lower, group), max(found.upper, group)),
+    }.get(guarantee.notion, found.claim)
+    return replace(found, notion=guarantee.notion, claim=claim)
 
 
 def running_audit(plan: Plan, curve: bool) -> Audit:
@@ -371,16 +362,6 @@ def _bounded(plan: Plan, known: _Known) -> Audit:
 ROUNDING = 1e-12  # of one log-ratio, relative to its size and added to it
 
 
-class Peak(NamedTuple):
-    """The largest log-ratio under one model: the two facts, the output's place, the beliefs."""
-
-    value: float
-    facts: tuple[str, str]
-    output: int
-    before: tuple[float, float]
-    after: tuple[float, float]
-
-
 def tabulated_audit(plan: Plan, curve: bool) -> Audit:
     """The true loss of a table of laws, the largest over the family."""
     body, task = plan.body, plan.task
@@ -411,7 +392,7 @@ def tabulated_audit(plan: Plan, curve: bool) -> Audit:
     )
 
 
-def _peak(body: Tabulated, model: Model) -> Peak:
+def _peak(body: Tabulated, model: Model) -> FiniteLoss:
     walk = model.walk()
     if not isinstance(walk, str):
         return _walk_peak(body, walk)
@@ -424,10 +405,10 @@ def _peak(body: Tabulated, model: Model) -> Peak:
         for outcome in product(*table.domains)
     ]
     shape = (*table.probability.shape, len(body.answers))
-    return Peak(*finite_loss(table, np.array(release).reshape(shape), EachEntry()))
+    return finite_loss(table, np.array(release).reshape(shape), EachEntry())
 
 
-def _walk_peak(body: Tabulated, walk: Walk) -> Peak:
+def _walk_peak(body: Tabulated, walk: Walk) -> FiniteLoss:
     """The same for a series, output by output."""
     query = linear(body.query)
     if query is None or walk.initial is None:
@@ -438,7 +419,7 @@ def _walk_peak(body: Tabulated, walk: Walk) -> Peak:
     pasts = list(islice(forward(coded, walk.initial), nodes))
     nothing = np.zeros(coded.width(nodes))
     before = _by_entry(coded, pasts, nothing, body.entries)
-    best = Peak(0.0, ("", ""), 0, (0.0, 0.0), (0.0, 0.0))
+    best = FiniteLoss(0.0, ("", ""), 0, (0.0, 0.0), (0.0, 0.0))
     offset = int(weights.min()) * body.entries
     for place in range(len(body.answers)):
         told = np.full(len(nothing), -math.inf)
@@ -464,8 +445,8 @@ def _by_entry(coded: Coded, pasts: list[Floats], told: Floats, entries: int) -> 
     return np.array(rows)
 
 
-def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> Peak:
-    best = Peak(-math.inf, ("", ""), place, (0.0, 0.0), (0.0, 0.0))
+def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> FiniteLoss:
+    best = FiniteLoss(-math.inf, ("", ""), place, (0.0, 0.0), (0.0, 0.0))
     whole = np.logaddexp.reduce(after, axis=1)
     for entry, (old, new) in enumerate(zip(before, after, strict=True)):
         for x, y in permutations(np.flatnonzero(old > -math.inf).tolist(), 2):
@@ -476,11 +457,11 @@ def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> Peak:
                 names = (f"X_{entry + 1} = {walk.values[x]}", f"X_{entry + 1} = {walk.values[y]}")
                 beliefs = [math.exp(float(old[v])) for v in (x, y)]
                 told = [math.exp(float(new[v] - whole[entry])) for v in (x, y)]
-                best = Peak(gap, names, place, (beliefs[0], beliefs[1]), (told[0], told[1]))
+                best = FiniteLoss(gap, names, place, (beliefs[0], beliefs[1]), (told[0], told[1]))
     return best
 
 
-def _witness(body: Tabulated, model: Model, index: int, peak: Peak) -> Witness:
+def _witness(body: Tabulated, model: Model, index: int, peak: FiniteLoss) -> Witness:
     first, second = peak.facts
     return Witness(
         model=index,

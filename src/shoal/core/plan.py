@@ -353,7 +353,7 @@ class Plan(Shown, Value):
     def explain(self) -> str:
         """The plan in plain words: short paragraphs, one question each, for who has to act."""
         error = self.error()
-        useful, careful = load("shoal.additive.usefulness:in_words")(self)
+        useful, careful = load("shoal.additive.choice:in_words")(self)
         models = [model.describe() for model in self.task.family]
         shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
         knows = "an adversary who knows everything but the data, and may believe "

@@ -11,7 +11,7 @@ import pytest
 from shoal.contexts.attack import context_beliefs
 from shoal.contexts.audit.events import UNREAD
 from shoal.contexts.stream import advance
-from shoal.gateway.beliefs import context_curves
+from shoal.gateway.machines import context_curves
 from shoal.gateway.town import CONTEXTS, plan_of_spec
 from shoal.noise.primitives import SeededRng
 from tests.gateway.gateway_house import plan

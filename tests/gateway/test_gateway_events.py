@@ -22,10 +22,9 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.core.task import Task
 from shoal.gateway.advance import LiveStream, Reading, Standing, advance, begun, close
-from shoal.gateway.beliefs import context_curves
 from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.clock import steady_clock
-from shoal.gateway.machines import Payer, stream_kind
+from shoal.gateway.machines import Payer, context_curves, stream_kind
 from shoal.gateway.problems import Problem
 from shoal.gateway.store import ALL
 from shoal.gateway.streams import clock_of

@@ -63,7 +63,9 @@ COMMANDS: dict[str, Command] = {
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),
     "studio": Command("shoal.cli.studio", "See what leaks and choose, in a browser."),
     "serve": Command("shoal.gateway.serve", "Run the live service: readings in, outputs out."),
-    "keys": Command("shoal.gateway.keyring", "Make, list and take back keys of the service."),
+    "keys": Command(
+        "shoal.gateway.serve:keys_app", "Make, list and take back keys of the service."
+    ),
     "reproduce": Command(
         "shoal.cli.reproduce",
         "Make the papers' tables and figures again, with the paper's number beside ours.",

@@ -142,8 +142,8 @@ def advance(
         return Taken(stream, PAUSE, ordinal)
     if ordinal < stream.standing.decided:
         return Taken(stream, None, ordinal)
-    if _swapped_before(stream, ordinal):
-        return Taken(stream, EARLY, ordinal)
+    if stream.swap is not None and ordinal >= stream.clock.day_ends(stream.closed):
+        return Taken(stream, EARLY, ordinal)  # another plan takes over before it
     try:
         observed = stream.kind.observed(stream.plan, reading.content)
     except InputError:
@@ -225,11 +225,6 @@ def _state_at(stream: LiveStream, ordinal: int) -> bytes:
     return stream.kind.begin(stream.plan) if fresh else stream.standing.state
 
 
-def _swapped_before(stream: LiveStream, ordinal: int) -> bool:
-    """Whether another plan takes over before a slot: its readings wait until it has."""
-    return stream.swap is not None and ordinal >= stream.clock.day_ends(stream.closed)
-
-
 def _swapped(stream: LiveStream) -> LiveStream:
     """The stream under its next plan, when a day or step has just ended and nothing waits."""
     due = stream.swap is not None and stream.clock.first_of_day(stream.closed)
@@ -246,8 +241,11 @@ def _output(stream: LiveStream, drawn: Drawn) -> Output:
     """The output of a slot as JSON, as long whether it shows something or not."""
     ordinal, status, value, _ = drawn
     slot = stream.clock.slot(ordinal)
-    body = json.dumps(_body(stream, slot, status, value), separators=(",", ":"))
-    widest = _widest(stream, slot)
+    body, empty = (
+        json.dumps(_body(stream, slot, *shown), separators=(",", ":"))
+        for shown in ((status, value), (SUPPRESSED, {}))
+    )
+    widest = len(empty) + len(',"context":') + stream.kind.width(stream.plan)
     return Output(ordinal, slot.opens, f"{body[:-1]}{' ' * (widest - len(body))}}}")
 
 
@@ -264,12 +262,6 @@ def _body(stream: LiveStream, slot: Slot, status: str, value: dict[str, Any]) ->
         "plan": stream.plan_id,
         "guarantee": {"notion": promise.notion, "amount": str(promise.amount)},
     }
-
-
-def _widest(stream: LiveStream, slot: Slot) -> int:
-    """The length that every output of this slot has, whatever it shows."""
-    empty = json.dumps(_body(stream, slot, SUPPRESSED, {}), separators=(",", ":"))
-    return len(empty) + len(',"context":') + stream.kind.width(stream.plan)
 
 
 def _text_of(state: bytes) -> str:

@@ -84,18 +84,14 @@ class Jobs:
             log.error("a job failed", error=type(task.exception()).__name__)
 
     async def _work(self, space: str, job: str, spec: str) -> None:
-        settings = self._store.settings
         note = partial(self._note, space, job, WORKING)
         beating = asyncio.create_task(self._beat(space, job))
         try:
-            found = await calibrated(
-                spec, seconds=settings.plan_seconds, memory=settings.plan_bytes, progress=note
-            )
+            found = await calibrated(spec, self._store.settings, note)
             await self._store.writing(space, partial(finish, space=space, job=job, found=found))
-        except Problem as problem:
+        except (Problem, ShoalError) as error:
+            problem = error if isinstance(error, Problem) else problem_of(error)
             await self._note(space, job, FAILED, problem.body())
-        except ShoalError as error:
-            await self._note(space, job, FAILED, problem_of(error).body())
         finally:
             beating.cancel()
 
@@ -176,9 +172,10 @@ LEAK_ETA = 1  # the ordinary release whose leak is told
 
 
 async def calibrated(
-    spec: str, *, seconds: float, memory: int, progress: Progress, estimate: bool = False
+    spec: str, settings: Settings, progress: Progress | None = None, *, estimate: bool = False
 ) -> dict[str, Any]:
     """What the child found: {"plan", "document", …}, or a Problem raised here."""
+    seconds, memory = settings.plan_seconds, settings.plan_bytes
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(theirs, spec, memory, estimate), daemon=True)
@@ -197,7 +194,8 @@ async def calibrated(
                 return dict(told)
             if kind == "refused":
                 raise Problem(422, told)
-            await progress({"phase": told, "seconds": round(time.monotonic() - began, 1)})
+            if progress is not None:
+                await progress({"phase": told, "seconds": round(time.monotonic() - began, 1)})
     except EOFError:
         raise Problem(
             422, f"the calibration ended early; it may have needed more than plan_bytes = {memory}"

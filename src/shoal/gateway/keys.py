@@ -103,7 +103,9 @@ def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -
     elif kind == OPERATOR and holder:
         raise not_understood("holder is given; an operator key is the space's, leave it out")
     elif kind == PERSON:
-        _check_person(connection, caller.space, holder)
+        known = select(PEOPLE).filter_by(space=caller.space, person=holder)
+        if connection.execute(known).first() is None:
+            raise not_understood("holder names nobody of this space; PUT /v1/people/… first")
     elif kind == APPLICATION and not holder:
         raise not_understood("holder is missing; name the application")
     label, expires = asked.get("label") or "", asked.get("expires")
@@ -242,12 +244,6 @@ def _may_revoke(caller: Caller, kind: str, holder: str) -> bool:
     if caller.kind == PERSON:
         return kind == DEVICE and holder == caller.holder
     return caller.kind == OPERATOR
-
-
-def _check_person(connection: Connection, space: str, person: str) -> None:
-    found = select(PEOPLE).filter_by(space=space, person=person)
-    if connection.execute(found).first() is None:
-        raise not_understood("holder names nobody of this space; PUT /v1/people/… first")
 
 
 def _hash(secret: str) -> str:

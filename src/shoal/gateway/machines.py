@@ -8,7 +8,7 @@ then draws; both happen in the transaction of the account it is given.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.additive.queries import Running, RunningState, RunningStream, running
+from shoal.contexts.audit.events import UNREAD, slot_beliefs
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
 from shoal.contexts.stream import advance as mask_step, open_day
@@ -35,6 +36,7 @@ SILENT, PAUSED, REFUSED = "silent", "paused", "refused"  # why a slot was not re
 HIDDEN = "hidden"  # a slot that was not read and must look like one that was
 PLACE_ROOM = 192  # bytes that an output of places takes on the wire, whatever it says
 COUNT_ROOM = 32  # bytes of one number of a count
+MOST_TOLD = 400  # places of a heat map, the likeliest
 DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
 
 OTHER_MODEL = (
@@ -402,3 +404,41 @@ def _place(plan: Plan, release: Any) -> dict[str, Any]:
 
 def _rounded(numbers: Any) -> list[float]:
     return [round(float(each), DIGITS) for each in numbers]
+
+
+def heat_map(plan: Plan, state: bytes) -> list[dict[str, Any]]:
+    """The probability of each place after the last closed step, the likeliest first."""
+    model: Any = plan.task.family[0]
+    belief = np.asarray(from_bytes(state).state.belief, np.float64)
+    names = plan.task.query.states
+    law = belief.reshape(-1, len(names)).sum(axis=0) if len(belief) != len(names) else belief
+    law = law / law.sum()
+    grid, cells = getattr(model, "grid", None), getattr(model, "cells", None)
+    found = []
+    for place in np.argsort(-law)[:MOST_TOLD].tolist():
+        told: dict[str, Any] = {"state": names[place], "belief": float(law[place])}
+        if grid is not None and cells is not None:
+            lat, lon = grid.centre_of(cells[place]).tolist()
+            told |= {"lat": lat, "lon": lon}
+        found.append(told)
+    return found
+
+
+def context_curves(plan: Plan, statuses: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
+    """P(X_t = s) before and after the outputs of a day so far, for every slot and context.
+
+    `statuses` holds (status, context) of each closed slot of the day, from its first. A slot that
+    is not read tells nothing. `after` is None where the model calls the outputs impossible.
+    """
+    day = day_of(plan)
+    outputs = [shown if status in (SHOWN, SUPPRESSED) else UNREAD for status, shown in statuses]
+    try:
+        after: Any = slot_beliefs(plan, outputs).round(9).tolist()
+    except InputError:
+        after = None
+    return {
+        "contexts": list(day.states),
+        "closed": len(statuses),
+        "before": day.marginals().round(9).tolist(),
+        "after": after,
+    }

@@ -218,9 +218,11 @@ class Writer:
             group = [each for each in wanted if not each.alone]
             if group:
                 self._commit(group)
-            for each in wanted:
-                if each.alone:
-                    _run(each)
+            for each in (one for one in wanted if one.alone):
+                try:
+                    each.future.set_result(each.work())
+                except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+                    each.future.set_exception(error)
 
     def _commit(self, group: list[Waiting]) -> None:
         told: list[tuple[Any, BaseException | None]]
@@ -235,13 +237,6 @@ class Writer:
                 each.future.set_result(result)
             else:
                 each.future.set_exception(failure)
-
-
-def _run(waiting: Waiting) -> None:
-    try:
-        waiting.future.set_result(waiting.work())
-    except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
-        waiting.future.set_exception(error)
 
 
 def _attempt(connection: Connection, work: Work[Any]) -> tuple[Any, Exception | None]:

@@ -77,9 +77,8 @@ def open_stream(
             raise Problem(
                 409,
                 "the stream was forgotten, and stays closed until its day, or what its events are "
-                "about, is over: applications "
-                "remember what they saw of it",
-                until=_text(row.closes),
+                "about, is over: applications remember what they saw of it",
+                until=datetime.fromtimestamp(row.closes, UTC).isoformat(timespec="seconds"),
             )
         after = row.closed
         connection.execute(delete(STREAMS).filter_by(**address._asdict()))
@@ -160,7 +159,7 @@ def pause(
 ) -> int:
     """The ordinal from which a pause, or the stream again, takes effect: the next slot to open."""
     row = row_of(connection, address, lock=True)
-    clock, pauses = _clock(row), json.loads(row.pauses)
+    clock, pauses = _clock(row.clock), json.loads(row.pauses)
     standing = loaded(house, connection, row).standing
     first = max(clock.after(now), row.closed, standing.decided)
     running = not pauses or pauses[-1][1] is not None
@@ -176,7 +175,7 @@ def pause(
 def forget(house: House, connection: Connection, address: Address, now: float) -> float:
     """When the tombstone of a stream ends whose outputs and state are gone now (UTC seconds)."""
     row = row_of(connection, address, lock=True)
-    clock = _clock(row)
+    clock = _clock(row.clock)
     ends = clock.slot(clock.day_ends(row.closed) - 1).ends if clock.slots else now + DAY
     for table in (OUTPUTS, SEEN, DEAD):
         connection.execute(delete(table).filter_by(space=address.space, uid=row.uid))
@@ -199,7 +198,7 @@ def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
         plan_id=row.plan,
         plan=stored_plan(house, connection, row.space, row.plan),
         kind=KINDS[row.kind],
-        clock=_clock(row),
+        clock=_clock(row.clock),
         silence=row.silence,
         closed=row.closed,
         standing=Standing.unpacked(opened),
@@ -351,17 +350,9 @@ def changed(address: Address, **values: Any) -> Update:
     return update(STREAMS).filter_by(**address._asdict()).values(values)
 
 
-def _clock(row: Row[Any]) -> Clock:
-    return _clock_of(row.clock)
-
-
 @lru_cache(maxsize=65536)
-def _clock_of(stored: str) -> Clock:
+def _clock(stored: str) -> Clock:
     return Clock(**json.loads(stored))
-
-
-def _text(instant: float) -> str:
-    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="seconds")
 
 
 def instant(text: str) -> float:

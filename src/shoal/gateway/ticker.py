@@ -16,7 +16,6 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, select, text
 
@@ -42,12 +41,6 @@ BROKEN = 60.0  # seconds after which a stream that could not be closed is tried 
 WRITE_SEEN = 1.0  # seconds between two notes of who saw what
 
 
-def first_anchor(store: Store) -> float:
-    """Seconds until the first checkpoint of a process: at once where there is none yet."""
-    path, hours = store.settings.head_file, store.settings.checkpoint_hours
-    return hours * 3600 if path.exists() else 0.0
-
-
 class Ticker:
     """Closes slots in the background of a worker."""
 
@@ -59,7 +52,9 @@ class Ticker:
         self._broken: dict[str, float] = {}  # streams that cannot be closed, and until when to pass
         self.behind = 0.0  # seconds that the oldest slot to close is overdue
         self.alive = time.monotonic()
-        self._anchored = time.monotonic() + first_anchor(house.store)
+        settings = house.store.settings  # the first checkpoint at once where there is none yet
+        wait = settings.checkpoint_hours * 3600 if settings.head_file.exists() else 0.0
+        self._anchored = time.monotonic() + wait
 
     async def run(self) -> None:
         """Tick until cancelled; a failure is told and tried again."""
@@ -151,15 +146,12 @@ class Lease:
                 self._connection = connection
             self._connection.exec_driver_sql("SELECT 1")
         except Exception:  # noqa: BLE001 - whatever broke the connection, the lock is gone with it
-            self._drop()
+            with contextlib.suppress(Exception):
+                if self._connection is not None:
+                    self._connection.invalidate()
+            self._connection = None
             return False
         return True
-
-    def _drop(self) -> None:
-        with contextlib.suppress(Exception):
-            if self._connection is not None:
-                self._connection.invalidate()
-        self._connection = None
 
 
 class Listener:
@@ -180,12 +172,9 @@ class Listener:
                 async with connection:
                     await connection.execute(f"LISTEN {CHANNEL}".encode())
                     await self._hub.catch_up()
-                    await self._hear(connection)
+                    async for _ in connection.notifies():
+                        await self._hub.catch_up()
             await asyncio.sleep(0.5)
-
-    async def _hear(self, connection: Any) -> None:
-        async for _ in connection.notifies():
-            await self._hub.catch_up()
 
 
 def check_anchor(store: Store, path: Path) -> None:

@@ -17,23 +17,11 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import delete, insert, select
 
 from shoal.core.numbers import finite
-from shoal.gateway.beliefs import context_curves, heat_map
 from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
-from shoal.gateway.machines import SHOWN, SUPPRESSED
+from shoal.gateway.machines import SHOWN, SUPPRESSED, context_curves, heat_map
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.routes import bodies
-from shoal.gateway.routes.bodies import (
-    GrantBody,
-    House,
-    Idempotency,
-    LimitBody,
-    Name,
-    NewKey,
-    PersonPath,
-    Stream,
-    StreamBody,
-    Who,
-)
+from shoal.gateway.routes.bodies import House, Name, PersonPath, Stream, Who
 from shoal.gateway.sight import grant, grants, overview, refusals, totals, withdraw
 from shoal.gateway.store import check_count
 from shoal.gateway.streams import (
@@ -129,7 +117,7 @@ async def delete_person(house: House, who: Who, person: PersonPath) -> None:
     responses={200: {"model": bodies.StreamNamed, "description": "changed, or as it was"}},
 )
 async def put_stream(
-    house: House, who: Who, where: Stream, body: StreamBody, response: Response
+    house: House, who: Who, where: Stream, body: bodies.StreamBody, response: Response
 ) -> dict[str, Any]:
     """Begin a stream, or give it another plan from the end of its day or step on.
 
@@ -170,7 +158,9 @@ async def resume_stream(house: House, who: Who, where: Stream) -> dict[str, Any]
 
 
 @router.put("/people/{person}/streams/{stream}/limit", response_model=bodies.LimitTold)
-async def put_limit(house: House, who: Who, where: Stream, body: LimitBody) -> dict[str, Any]:
+async def put_limit(
+    house: House, who: Who, where: Stream, body: bodies.LimitBody
+) -> dict[str, Any]:
     """The most that may be spent on a stream: on each of its days, or ever.
 
     A stream of places has no days: either is for as long as it lives. For operators and the person.
@@ -187,7 +177,7 @@ async def put_limit(house: House, who: Who, where: Stream, body: LimitBody) -> d
 
 @router.put("/people/{person}/grants/{application}", response_model=bodies.Granted)
 async def put_grant(
-    house: House, who: Who, person: PersonPath, application: Name, body: GrantBody
+    house: House, who: Who, person: PersonPath, application: Name, body: bodies.GrantBody
 ) -> dict[str, Any]:
     """Let an application see outputs, from now on unless `since` says otherwise. For the person."""
     _own(who, person)
@@ -222,7 +212,7 @@ async def delete_grant(house: House, who: Who, person: PersonPath, application: 
 
 @router.post("/keys", status_code=201, response_model=bodies.KeyMade)
 async def post_key(
-    house: House, who: Who, body: NewKey, idempotency_key: Idempotency = None
+    house: House, who: Who, body: bodies.NewKey, idempotency_key: bodies.Idempotency = None
 ) -> dict[str, Any]:
     """Make a key; its text is in this answer and nowhere else, so it is never replayed."""
     who.must_be(OPERATOR, PERSON)

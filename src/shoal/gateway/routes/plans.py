@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from sqlalchemy import select
 
-from shoal.core.plan import Plan, Sampler
+from shoal.core.plan import Sampler
 from shoal.gateway.calibration import DONE, FAILED, calibrated, check_spec, job_told, new_job
 from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
 from shoal.gateway.machines import plan_of
@@ -70,19 +70,8 @@ async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     """What a spec would give, stored nowhere: error, cost, what ordinary DP leaks, a dry run."""
     who.must_be(OPERATOR)
     spec = check_spec(body.spec)
-    settings = house.settings
-
-    async def quiet(told: dict[str, Any]) -> None:
-        """Nobody is told how far it is."""
-
     async with house.estimating:
-        found = await calibrated(
-            spec,
-            seconds=settings.plan_seconds,
-            memory=settings.plan_bytes,
-            progress=quiet,
-            estimate=True,
-        )
+        found = await calibrated(spec, house.settings, estimate=True)
     return {"plan": found["plan"], **found["told"]}
 
 
@@ -154,7 +143,9 @@ async def release(
     key = None if idempotency_key is None else f"{who.key}/{idempotency_key}"
 
     def work(connection: Any) -> Any:
-        plan = _single(_plan_row(connection, who.space, body.plan).document)
+        plan = plan_of(_plan_row(connection, who.space, body.plan).document)
+        if not isinstance(plan.body, Sampler):
+            raise not_understood("plan is for a stream; push readings to a stream under it")
         ledger = house.store.charging(connection)
         return plan.release(body.data, ledger=ledger, subject=subject, period=body.period, key=key)
 
@@ -166,13 +157,6 @@ async def release(
         "guarantee": {"notion": made.guarantee.notion, "amount": str(made.guarantee.amount)},
         "error": None if made.error is None else made.error.describe(),
     }
-
-
-def _single(document: str) -> Plan:
-    plan = plan_of(document)
-    if not isinstance(plan.body, Sampler):
-        raise not_understood("plan is for a stream; push readings to a stream under it")
-    return plan
 
 
 def _plan_row(connection: Any, space: str, plan: str) -> Any:

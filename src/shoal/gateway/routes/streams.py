@@ -12,21 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
-from shoal.gateway.advance import REASONS, Output, Reading
+from shoal.gateway.advance import REASONS, Reading
 from shoal.gateway.guards import problem_from, respond
 from shoal.gateway.keys import DEVICE, Caller
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
 from shoal.gateway.rounds import Asked
 from shoal.gateway.routes import bodies
-from shoal.gateway.routes.bodies import (
-    NAME,
-    House,
-    PersonPath,
-    ReadingBody,
-    Stream,
-    StreamPath,
-    Who,
-)
+from shoal.gateway.routes.bodies import NAME, House, ReadingBody, Stream, Who
 from shoal.gateway.sight import latest, page, sight_of
 from shoal.gateway.streams import Address, instant, now_seconds
 
@@ -46,7 +38,7 @@ READINGS = {"anyOf": [ONE, {"type": "array", "items": ONE}], "title": "Readings"
     responses={202: {"model": bodies.Pushed}},
     openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": READINGS}}}},
 )
-async def push(request: Request, person: PersonPath, stream: StreamPath) -> Response:
+async def push(request: Request, person: bodies.PersonPath, stream: bodies.StreamPath) -> Response:
     """Take readings of the person whose device this is. Nothing of them is stored.
 
     The first reading of a slot counts; later ones of the same slot are taken and ignored. What is
@@ -163,7 +155,9 @@ async def outputs(
 
     sight, found = await house.store.reading(where.space, work)
     house.seen.note(sight, found)
-    return Response(_page(found, after), media_type=JSON)
+    last = found[-1].ordinal if found else after
+    told = ",".join(each.body for each in found)
+    return Response(f'{{"outputs":[{told}],"after":{last}}}', media_type=JSON)
 
 
 @router.get("/events", responses={200: {"content": {"text/event-stream": {}}}})
@@ -210,11 +204,6 @@ def _resumed(last_event_id: str | None, after: int | None) -> int | None:
     if not last_event_id.isascii() or not last_event_id.isdigit():
         raise not_understood("Last-Event-ID is no id of an output; leave it out to begin anew")
     return min(int(last_event_id), 2**62)
-
-
-def _page(found: list[Output], after: int) -> str:
-    last = found[-1].ordinal if found else after
-    return f'{{"outputs":[{",".join(each.body for each in found)}],"after":{last}}}'
 
 
 def parsed(content: bytes) -> list[ReadingBody]:

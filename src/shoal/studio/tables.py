@@ -162,6 +162,15 @@ def gap_of(owners: pl.Series, seconds: pl.Series) -> tuple[str | None, str]:
     return f"{math.ceil(LONGER * pauses.usual)}s", f"{pauses.describe()}; each starts a new chain"
 
 
+def usual_step(table: pl.DataFrame, owner: str, when: str) -> float:
+    """The usual time between two rows of one owner; 0 where there are none."""
+    import polars as pl
+
+    steps = table.sort(owner, when).select(pl.col(when).diff().over(owner)).to_series()
+    usual = steps.filter(steps > 0).median()
+    return 0.0 if usual is None else float(str(usual))
+
+
 def counted(number: int, one: str, many: str) -> str:
     """A number and what it counts: "1 person", "2,000 people"."""
     return f"{number:,} {one if number == 1 else many}"

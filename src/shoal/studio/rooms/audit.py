@@ -18,6 +18,7 @@ from shoal.studio.bench import request_of, sure, text
 from shoal.studio.props import as_html
 from shoal.studio.work import Say
 
+NO_PLAN = "the file holds no plan; give plan.json or a spec"
 MOST = 16 * 2**20  # bytes of a spec or a plan
 FILE = re.compile(r'^\s*(?:file|edges_file|ties_file)\s*=\s*"([^"]+)"', re.MULTILINE)
 
@@ -47,7 +48,13 @@ def _words(file: Path) -> str:
 
 def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The audit of a plan, or of the one that the spec on the table asks for, and its report."""
-    found = _stored(params) if params.get("plan") else _made(params, say)
+    if params.get("plan"):
+        found = sure(loads(text(params, "plan")), Plan, NO_PLAN)
+    else:
+        request = request_of(params)
+        say("making the plan", 0.1)
+        with request.limited():
+            found = request.plan()
     say("looking for the output that tells most", 0.4)
     measured = audit(found, curve=True)
     say("writing the report", 0.9)
@@ -61,19 +68,6 @@ def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "words": measured.describe(),
         "report": as_html(measured, title=f"Audit of {found.mechanism}"),
     }
-
-
-def _made(params: Mapping[str, Any], say: Say) -> Plan:
-    request = request_of(params)
-    say("making the plan", 0.1)
-    with request.limited():
-        return request.plan()
-
-
-def _stored(params: Mapping[str, Any]) -> Plan:
-    return sure(
-        loads(text(params, "plan")), Plan, "the file holds no plan; give plan.json or a spec"
-    )
 
 
 def verdict_words(measured: Audit) -> str:

@@ -27,7 +27,7 @@ from shoal.events.secrets import Events
 from shoal.events.window import WEEKDAYS
 from shoal.noise.primitives import SeededRng
 from shoal.studio.bench import NO_PLAN, number, request_of, spec_text, sure, text, texts
-from shoal.studio.tables import chosen, counted
+from shoal.studio.tables import chosen, counted, usual_step
 from shoal.studio.work import Say
 
 if TYPE_CHECKING:
@@ -134,11 +134,7 @@ def own_days(params: Mapping[str, Any]) -> OwnDays:
 
 def _slot_minutes(table: pl.DataFrame) -> int:
     """The length of a slot: the usual time between two rows, rounded up to one of SLOTS."""
-    import polars as pl
-
-    steps = table.sort("person", "time").select(pl.col("time").diff().over("person")).to_series()
-    usual = steps.filter(steps > 0).median()
-    minutes = float(str(usual)) / MINUTE if usual is not None else 0.0
+    minutes = usual_step(table, "person", "time") / MINUTE
     return next((length for length in SLOTS if length >= minutes), SLOTS[-1])
 
 

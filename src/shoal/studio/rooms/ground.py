@@ -18,7 +18,7 @@ from shoal.places.map import SquareGrid
 from shoal.places.tracks import Track, TrackColumns, tracks_of
 from shoal.places.walk import SparseChain, fit_grid
 from shoal.studio.bench import number, text
-from shoal.studio.tables import chosen, counted
+from shoal.studio.tables import chosen, counted, usual_step
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,7 +71,8 @@ def learned(params: Mapping[str, Any]) -> Ground:
     table = readings(params)
     step = step_of(table)
     tracks = list(tracks_of(table, track_columns(step)))
-    cell = params.get("own_cell_km") or _width(table)
+    fitting = (km for km in WIDTHS_KM if _grid(table, km).size <= GOOD_CELLS)
+    cell = params.get("own_cell_km") or next(fitting, WIDTHS_KM[-1])
     grid = _grid(table, float(cell))
     paths = [_cells(grid, track) for track in tracks]
     fitted = fit_grid(grid, paths, smoothing=1)
@@ -139,13 +140,9 @@ def readings(params: Mapping[str, Any]) -> pl.DataFrame:
 
 def step_of(table: pl.DataFrame) -> float | None:
     """Seconds of a step: the usual time between two readings, rounded up; None without times."""
-    import polars as pl
-
     if "seconds" not in table.columns:
         return None
-    steps = table.sort("user", "seconds").select(pl.col("seconds").diff().over("user")).to_series()
-    usual = steps.filter(steps > 0).median()
-    wanted = float(str(usual)) if usual is not None else 0.0
+    wanted = usual_step(table, "user", "seconds")
     return float(next((step for step in STEPS_S if step >= wanted), STEPS_S[-1]))
 
 
@@ -198,21 +195,11 @@ def _cells(grid: SquareGrid, track: Track) -> Any:
     return grid.cell_of(*np.array(places, dtype=np.float64).T)
 
 
-def _edges(table: pl.DataFrame) -> tuple[Any, Any]:
-    """South-west and north-east of all but the rarest readings."""
+def _grid(table: pl.DataFrame, cell_km: float) -> SquareGrid:
+    """The grid around all but the rarest readings."""
     places = table.drop_nulls(["lat", "lon"]).select("lat", "lon").to_numpy()
     few = len(places) * RARE < 1
     low, high = (places.min(0), places.max(0)) if few else np.quantile(places, [RARE, 1 - RARE], 0)
-    return low, high
-
-
-def _width(table: pl.DataFrame) -> float:
-    """The least width of WIDTHS_KM with which the map has GOOD_CELLS or fewer."""
-    return next((km for km in WIDTHS_KM if _grid(table, km).size <= GOOD_CELLS), WIDTHS_KM[-1])
-
-
-def _grid(table: pl.DataFrame, cell_km: float) -> SquareGrid:
-    low, high = _edges(table)
     rim = 0.6 * cell_km / 111.2  # degrees: readings at the edge lie inside
     shrink = max(0.01, float(np.cos(np.radians(low[0]))))
     return SquareGrid.covering(

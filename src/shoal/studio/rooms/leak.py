@@ -59,6 +59,7 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     say("checking the chain", 0.8)
     check = check_fit(sequences, chain)
     epsilon, columns = number(params, "epsilon", 1.0), _named(params)
+    own = Path(str(params.get("file") or "days.csv")).name  # as its owner calls it
     return {
         "spec": spec_text(
             "shoal leak shoal.toml    shoal plan shoal.toml",
@@ -74,14 +75,9 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "fits": fit_words(check),
         "about": ". ".join(filter(None, (data.describe(), pauses))),
         "gap": gap,
-        "commands": [line.format(_file_name(params)) for line in COMMANDS],
+        "commands": [line.format(shlex.quote(own)) for line in COMMANDS],
         "leak": leak_words(chain, epsilon),
     }
-
-
-def _file_name(params: Mapping[str, Any]) -> str:
-    """The file as its owner calls it, quoted for a shell."""
-    return shlex.quote(Path(str(params.get("file") or "days.csv")).name)
 
 
 def fit_words(check: FitCheck) -> str:
@@ -178,21 +174,18 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
     choice = choose(task, epsilon, prune=True)
     error = choice.plan.error()
     model = task.family[0]
+    # rows that are about this kind of data: the others' refusals are no news
+    own = {row for family in families() for row in family.rows if family.name in OWN}
+    rows = {name: row for name, row in choice.alternatives.items() if name in own}
     return {
         "epsilon": epsilon,
         "mechanism": choice.plan.mechanism,
         "error": None if error is None else error.expected,
         "bound": None if error is None else error.bound,
-        "bars": props.leak_bars(choice.plan, _with_plans(choice.alternatives)),
+        "bars": props.leak_bars(choice.plan, rows),
         "odds": math.exp(epsilon),
         "ordinary_odds": finite(math.exp(min(leakage(model, epsilon).value, 709.0))),
     }
-
-
-def _with_plans(alternatives: Mapping[str, Plan | str]) -> dict[str, Plan | str]:
-    """Rows that are about this kind of data: the others' refusals are no news."""
-    own = {row for family in families() for row in family.rows if family.name in OWN}
-    return {name: row for name, row in alternatives.items() if name in own}
 
 
 def _named(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
-from shoal.places.packed import LocationRelease
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream
@@ -83,8 +82,12 @@ def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     first = _query(plans[0])
     if any(_query(one).states != first.states for one in plans):
         raise InputError("the two policies are on different maps; draw both on one map")
-    track = _track(params, _walk(plans[0]), steps, seed)
-    under = backdrop(params, _walk(plans[0]))
+    chain = _walk(plans[0])
+    if params.get("file"):
+        track = own_track(params, steps)
+    else:  # a walk that might have been
+        track = [chain.states[at] for at in chain.sample(steps, SeededRng(seed)).tolist()]
+    under = backdrop(params, chain)
     titles = [str(title) for title in params.get("titles") or [""] * len(plans)]
     columns: list[dict[str, Any]] = []
     means: list[float] = []
@@ -98,13 +101,6 @@ def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     for column in columns:
         column["panes"][1]["props"]["top"] = top
     return {"player": player(columns, len(track)), "means": means, "unit": first.unit}
-
-
-def _track(params: Mapping[str, Any], chain: SparseChain, steps: int, seed: int) -> list[Any]:
-    """Steps of somebody in the file, or of a walk that might have been."""
-    if params.get("file"):
-        return own_track(params, steps)
-    return [chain.states[at] for at in chain.sample(steps, SeededRng(seed)).tolist()]
 
 
 def player(columns: list[dict[str, Any]], count: int) -> dict[str, Any]:
@@ -136,8 +132,9 @@ def played_track(
             }
         )
         degrees.append(release.degree)
-        away = release.spread if at is None or not truth else _distance(release, points[at])
-        errors.append(float(away))
+        known = at is not None and truth
+        off = np.asarray(release.estimate) - points[at] if known else None
+        errors.append(float(release.spread if off is None else np.linalg.norm(off)))
     what = "error of the best guess" if truth else "how far the belief spreads"
     return [
         {
@@ -149,10 +146,6 @@ def played_track(
         {"view": "stepLine", "props": {"values": errors, "what": f"{what} ({query.unit})"}},
         {"view": "stepLine", "props": {"values": degrees, "what": "places it looks like"}},
     ]
-
-
-def _distance(release: LocationRelease, point: Any) -> float:
-    return float(np.linalg.norm(np.asarray(release.estimate) - point))
 
 
 def _body(body: Any, around: Sequence[float] | None, step: float) -> list[list[float]] | None:

@@ -63,9 +63,6 @@ def template(kind: str) -> str:
     return (files(f"shoal.{home}") / "templates" / f"{kind}.toml").read_text(encoding="utf-8")
 
 
-# A spec for a model that was just fitted, from what its fit was told about the data.
-
-
 def check_spec(group: str | None, length: int | None) -> None:
     """Refuse, before a long fit, a spec that would not run."""
     if group is not None:

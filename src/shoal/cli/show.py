@@ -1,4 +1,4 @@
-"""What all commands share: options, tables, bars, progress, and a limit of time."""
+"""What all commands share: words, tables, bars, progress, checks of files, and a limit of time."""
 
 from __future__ import annotations
 
@@ -80,9 +80,6 @@ def _listener(events: Any) -> Any:
             """Nothing to tell."""
 
     return Telling()
-
-
-# Words, tables, bars and progress on a terminal; nothing here computes.
 
 
 BAR_WIDTH = 24  # cells: a third of a terminal of 80 columns
@@ -362,9 +359,6 @@ def running() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-# Checks on the files a command will write, made before it works or charges anything.
 
 
 def check_output(path: Path, *, force: bool) -> None:

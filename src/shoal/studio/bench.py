@@ -83,9 +83,6 @@ def texts(params: Mapping[str, Any], name: str) -> list[str]:
     return list(found)
 
 
-# What can be taken away from a room: spec, commands, notebook, plan; nothing that is true.
-
-
 # where a room names none that are about the person's own file
 COMMANDS = {
     "leak": [

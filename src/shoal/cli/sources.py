@@ -29,16 +29,13 @@ Records = dict[str, Any]  # name of a series to its checked records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargedTo:
-    """Where a ledger is, if there is one, and what every charge of this command says.
+    """What every charge of this command says, to the ledger of its wish if there is one.
 
     With a ledger there is always a key: when something fails after a charge, repeating the command
     with it brings the stored releases back and costs nothing more.
     """
 
-    where: str | None
-    subject: str = ""
-    period: str = ""
-    requester: str = ""
+    wish: ReleaseWish
     key: str = ""
     members: tuple[str, ...] = ()
     periods: str = "parts"
@@ -57,16 +54,13 @@ class ChargedTo:
         `together` are the series of an aggregate, each of which is charged unless others are named.
         """
         if wish.ledger is None:
-            return cls(where=None)
+            return cls(wish=wish)
         if wish.period and parts:
             raise InputError("--period and --every both name periods; drop one of them")
         periods = columns.periods or ("parts" if parts else None)
         return cls(
-            where=wish.ledger,
+            wish=wish,
             key=wish.key or secrets.token_hex(8),
-            subject=wish.subject,
-            period=wish.period,
-            requester=wish.requester,
             members=members_of(_members(wish, columns), wish.subject, together),
             periods=check_periods(periods, "--period") if wish.period or parts else "parts",
             parts=parts,
@@ -74,10 +68,10 @@ class ChargedTo:
 
     def check(self, names: list[str], *, together: bool) -> None:
         """Refuse, before any charge, a subject that does not fit the series."""
-        if self.where is None:
+        if self.wish.ledger is None:
             return
         self._check_names(names)
-        if together and not self.subject:
+        if together and not self.wish.subject:
             raise InputError(
                 "a release of all series together needs --subject, under which it is charged"
             )
@@ -86,19 +80,23 @@ class ChargedTo:
                 "--members are those of one release about many people; name --together too"
             )
         owners = {self.parts[name].subject if name in self.parts else name for name in names}
-        if self.subject and len(owners) > 1:
+        if self.wish.subject and len(owners) > 1:
             raise InputError(
-                f"--subject is {self.subject!r}, but the data holds {len(owners)} series; drop it, "
-                "and each series is charged under its own name"
+                f"--subject is {self.wish.subject!r}, but the data holds {len(owners)} series; "
+                "drop it, and each series is charged under its own name"
             )
 
     def _check_names(self, names: list[str]) -> None:
         """All names before the first charge: one that a ledger cannot hold would come too late."""
         from shoal.ledger.entries import can_hold
 
-        said = {"--subject": self.subject, "--period": self.period, "--requester": self.requester}
+        said = {
+            "--subject": self.wish.subject,
+            "--period": self.wish.period,
+            "--requester": self.wish.requester,
+        }
         own = self.members if self.members != EVERYBODY else ()
-        people = [*own, *([] if self.subject else names)]
+        people = [*own, *([] if self.wish.subject else names)]
         said |= {"--key": self.key, **{f"series {name!r}": name for name in people}}
         for what, name in said.items():
             if not can_hold(name) or (what.startswith("series") and not name):
@@ -110,12 +108,12 @@ class ChargedTo:
 
     def draw(self, plan: Plan, records: Records, rng: Rng | None) -> dict[str, Release]:
         """One release per name, each charged first. The ledger is opened, or made, only now."""
-        if self.where is None:
+        if self.wish.ledger is None:
             names = show.tracked(list(records), "releasing")
             return {name: plan.release(records[name], rng=rng) for name in names}
         from shoal.ledger.store import ledger_or_nothing
 
-        with self._told_on_stop(), ledger_or_nothing(self.where) as ledger:
+        with self._told_on_stop(), ledger_or_nothing(self.wish.ledger) as ledger:
             return self._charged(ledger, plan, records)
 
     def write(self, path: Path, releases: dict[str, Release]) -> None:
@@ -126,7 +124,7 @@ class ChargedTo:
             with self._told_on_stop():
                 write_releases(path, releases)
         except DataError as error:
-            kept = "" if self.where is None else self._kept("the releases")
+            kept = "" if self.wish.ledger is None else self._kept("the releases")
             raise DataError(f"{error}{kept}") from None
 
     def _charged(self, ledger: Ledger, plan: Plan, records: Records) -> dict[str, Release]:
@@ -136,7 +134,7 @@ class ChargedTo:
                 releases[name] = plan.release(
                     records[name],
                     ledger=ledger,
-                    requester=self.requester,
+                    requester=self.wish.requester,
                     key=self.key if len(records) == 1 else f"{self.key}/{name}",
                     members=self.members,
                     **self._whose(name),
@@ -151,13 +149,13 @@ class ChargedTo:
         """Whose data a release is about, and which part or period of it."""
         if name in self.parts:
             part = self.parts[name]
-            return {"subject": self.subject or part.subject, **part.charged(self.periods)}
-        own = "part" if self.periods == "parts" and self.period else "period"
-        return {"subject": self.subject or name, own: self.period}
+            return {"subject": self.wish.subject or part.subject, **part.charged(self.periods)}
+        own = "part" if self.periods == "parts" and self.wish.period else "period"
+        return {"subject": self.wish.subject or name, own: self.wish.period}
 
     def _told_on_stop(self) -> AbstractContextManager[None]:
         """A made-up key would be lost with the command, and what was charged with it."""
-        if self.where is None:
+        if self.wish.ledger is None:
             return nullcontext()
         return show.on_stop(
             "What was charged so far is kept in the ledger: repeat the command with "

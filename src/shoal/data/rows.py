@@ -9,6 +9,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact
@@ -163,9 +165,11 @@ def coded(column: pl.Series) -> tuple[Ints, list[str]]:
     """Each row as an index into the distinct texts, -1 for a null, and those, sorted."""
     import polars as pl
 
-    distinct = column.drop_nulls().unique().sort()
-    codes = column.cast(pl.Enum(distinct)).to_physical().cast(pl.Int64).fill_null(-1)
-    return codes.to_numpy(), distinct.to_list()
+    empty = column.null_count() > 0
+    distinct = (column.drop_nulls() if empty else column).unique().sort()
+    codes = column.cast(pl.Enum(distinct)).to_physical()
+    codes = codes.cast(pl.Int64).fill_null(-1) if empty else codes
+    return codes.to_numpy().astype(np.int64), distinct.to_list()
 
 
 Wish = int | str | Sequence[Number]  # how many bins, or their inner edges
@@ -236,7 +240,6 @@ class Bins:
 
     def cut(self, numbers: pl.Series) -> pl.Series:
         """The name of each number's range; an edge belongs to the range above it."""
-        import numpy as np
         import polars as pl
 
         edges = np.array([float(edge) for edge in self.edges])

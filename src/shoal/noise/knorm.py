@@ -142,18 +142,9 @@ class Uniform:
 
     def below_exp(self, exponent: Fraction, rng: Rng) -> bool:
         """Whether U < exp(-exponent); each round of 64 bits fails with chance below 2^-61."""
-        if exponent == 0:
-            return True
-        while True:
-            low, high = exp_bounds(exponent, self.bits)
-            if self.prefix + 1 <= low:
-                return True
-            if self.prefix >= high:
-                return False
-            self.prefix = self.prefix << 64 | int(rng.words(1)[0])
-            self.bits += 64
+        return self.below_scaled_exp(1, exponent, rng)
 
-    def below_scaled_exp(self, share: Fraction, exponent: Fraction, rng: Rng) -> bool:
+    def below_scaled_exp(self, share: Fraction | int, exponent: Fraction, rng: Rng) -> bool:
         """Whether U < share·exp(-exponent), for a rational share > 0."""
         if exponent == 0:
             return self.below(share, rng)
@@ -165,7 +156,7 @@ class Uniform:
                 return False
             self._extend(rng)
 
-    def below(self, share: Fraction, rng: Rng) -> bool:
+    def below(self, share: Fraction | int, rng: Rng) -> bool:
         """Whether U < share."""
         while True:
             if self.prefix + 1 <= share * 2**self.bits:

@@ -95,8 +95,7 @@ class SquareGrid(Value):
 
     def centre_of(self, cell: Any) -> Floats:
         """Latitude and longitude of the centre of each cell, in the last axis."""
-        row, column = np.divmod(np.asarray(cell, np.int64), self.columns)
-        return self.to_degrees(np.stack([column, row], axis=-1) * float(self.step_km))
+        return self.to_degrees(self.lattice_of(cell) * float(self.step_km))
 
     def lattice_of(self, cell: Any) -> Ints:
         """(column, row) of each cell: its centre in units of `step_km`."""
@@ -210,7 +209,7 @@ class HexGrid(AroundFirst):
         library = _h3()
         box = library.LatLngPoly([(south, west), (north, west), (north, east), (south, east)])
         cells = library.polygon_to_cells(box, resolution)
-        return cls(indexes=np.array([library.str_to_int(cell) for cell in cells], dtype=np.int64))
+        return cls(indexes=np.array(list(cells), dtype=np.int64))
 
     @property
     def size(self) -> int:
@@ -220,10 +219,10 @@ class HexGrid(AroundFirst):
     def cell_of(self, latitude: Any, longitude: Any) -> Ints:
         """The place of each point's hexagon among `indexes`; -1 outside the map."""
         library = _h3()
-        resolution = library.get_resolution(library.int_to_str(int(self.indexes[0])))
+        resolution = library.get_resolution(int(self.indexes[0]))
         latitudes, longitudes = np.atleast_1d(latitude), np.atleast_1d(longitude)
         found = [
-            library.str_to_int(library.latlng_to_cell(float(a), float(b), resolution))
+            library.latlng_to_cell(float(a), float(b), resolution)
             if math.isfinite(a) and math.isfinite(b)
             else -1
             for a, b in zip(latitudes, longitudes, strict=True)
@@ -234,18 +233,13 @@ class HexGrid(AroundFirst):
 
     def centre_of(self, cell: Any) -> Floats:
         """Latitude and longitude of the centre of each cell, in the last axis."""
-        library = _h3()
-        cells = np.atleast_1d(cell)
-        centres = np.array(
-            [library.cell_to_latlng(library.int_to_str(int(self.indexes[c]))) for c in cells]
-        )
+        chosen = self.indexes[np.atleast_1d(cell)].tolist()
+        centres = np.array(list(map(_h3().cell_to_latlng, chosen)))
         return centres if np.ndim(cell) else np.asarray(centres[0])
 
     def adjacent(self, cell: int) -> tuple[int, ...]:
         """The up to six hexagons of the map around `cell`."""
-        library = _h3()
-        ring = library.grid_ring(library.int_to_str(int(self.indexes[cell])), 1)
-        around = np.array([library.str_to_int(name) for name in ring], dtype=np.int64)
+        around = np.array(list(_h3().grid_ring(int(self.indexes[cell]), 1)), dtype=np.int64)
         return tuple(np.flatnonzero(np.isin(self.indexes, around)).tolist())
 
     def name_of(self, cell: int) -> str:
@@ -356,7 +350,7 @@ def _whole(steps: Floats) -> Ints:
 
 def _h3() -> Any:
     try:
-        import h3
+        from h3.api import basic_int as h3  # cells by number
     except ImportError:
         raise InputError(
             "hexagons need the h3 library; install it with `pip install 'shoal[h3]'`, or use "

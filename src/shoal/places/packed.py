@@ -55,6 +55,14 @@ FLOAT_BYTES = 4
 LENGTH = struct.Struct("<I")
 START = struct.Struct("<i8s")
 FILTER = struct.Struct("<IIdQ")
+FOREIGN = (
+    "what the state store holds is no state of a location stream; does the checkpoint belong to "
+    "another query?"
+)
+DAMAGED = (
+    "the stored state of a stream is damaged; restore the checkpoint from a copy, or start a "
+    "new one"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -196,7 +204,7 @@ def read_state(text: str, hidden: int) -> Kept:
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise _foreign() from None
+        raise StoredError(FOREIGN) from None
     return checked(from_bytes(raw), hidden)
 
 
@@ -232,7 +240,7 @@ def to_bytes(kept: Kept) -> bytes:
 def from_bytes(raw: bytes) -> Kept:
     """What `to_bytes` was given; StoredError when the bytes are not those it made."""
     if len(raw) < HEADER.size + CHECK_BYTES or raw[: len(NAME)] != NAME:
-        raise _foreign()
+        raise StoredError(FOREIGN)
     version = raw[len(NAME)]
     if version not in (VERSION, WITH_SHOWN, WITH_EVENTS):
         raise StoredError(
@@ -241,7 +249,7 @@ def from_bytes(raw: bytes) -> Kept:
         )
     body, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
     if _check(body) != check:
-        raise _damaged()
+        raise StoredError(DAMAGED)
     shown = filters = b""
     if version == WITH_EVENTS:
         body, filters = _cut(body)
@@ -259,7 +267,7 @@ def _cut(body: bytes) -> tuple[bytes, bytes]:
     """What comes before the last part, and that part, whose length ends it."""
     length = LENGTH.unpack(body[-LENGTH.size :])[0] + LENGTH.size
     if len(body) < HEADER.size + length:
-        raise _damaged()
+        raise StoredError(DAMAGED)
     return body[:-length], body[-length : -LENGTH.size]
 
 
@@ -282,7 +290,7 @@ def _filters(raw: bytes) -> tuple[tuple[Held, ...], int | None, bytes]:
         count, states, lost, rounds = FILTER.unpack_from(raw, at)
         size, end = count * states, at + filter_room(count, states)
         if end > len(raw):
-            raise _damaged()
+            raise StoredError(DAMAGED)
         at += FILTER.size
         pairs = np.frombuffer(raw, "<u4", 2 * count, offset=at).reshape(-1, 2)
         mass = np.frombuffer(raw, "<f8", size, offset=at + 8 * count).reshape(count, states)
@@ -302,7 +310,7 @@ def _arrays(
     count = int(np.count_nonzero(weighty))
     end = begin + FLOAT_BYTES * count
     if len(rest) != end + (0 if flags & OWN_SUPPORT else width):
-        raise _damaged()
+        raise StoredError(DAMAGED)
     belief = np.zeros(hidden, dtype=np.float32)
     belief[weighty] = np.frombuffer(rest, "<f4", count, offset=begin)
     if flags & OWN_SUPPORT:
@@ -312,7 +320,7 @@ def _arrays(
 
 def _unpacked(bits: bytes, hidden: int) -> npt.NDArray[np.bool_]:
     if len(bits) < -(-hidden // 8):
-        raise _damaged()
+        raise StoredError(DAMAGED)
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=hidden).astype(np.bool_)
 
 
@@ -322,10 +330,10 @@ def _from_json(text: str) -> Kept:
         found = json.loads(text)
         document, last = found["state"], found["last"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise _foreign() from None
+        raise StoredError(FOREIGN) from None
     state = loads(document)
     if not isinstance(state, LocationState) or not isinstance(last, int | None):
-        raise _foreign()
+        raise StoredError(FOREIGN)
     return Kept(state, last)
 
 
@@ -341,20 +349,6 @@ def checked(kept: Kept, hidden: int) -> Kept:
 
 def _check(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=CHECK_BYTES).digest()
-
-
-def _foreign() -> StoredError:
-    return StoredError(
-        "what the state store holds is no state of a location stream; does the checkpoint belong "
-        "to another query?"
-    )
-
-
-def _damaged() -> StoredError:
-    return StoredError(
-        "the stored state of a stream is damaged; restore the checkpoint from a copy, or start a "
-        "new one"
-    )
 
 
 # What a step showed, without what the plan says.

@@ -100,22 +100,17 @@ def refuse(task: Task) -> str | None:
 
 def parts(task: Task) -> tuple[Measurement, Places]:
     """The query and the secrets of a task that `refuse` takes."""
-    if not isinstance(task.query, Measurement):
+    query, places = task.query, task.secrets
+    if not (isinstance(query, Measurement) and isinstance(places, PolicyGraph | LocationSet)):
         raise TypeError("calibrate called on a task that `refuse` refuses")
-    if not isinstance(task.secrets, PolicyGraph | LocationSet):
-        raise TypeError("calibrate called on a task that `refuse` refuses")
-    return task.query, task.secrets
+    return query, places
 
 
 def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: str) -> Plan:
     """A plan around a machine, with the numbers that certify it."""
     query, places = parts(task)
     machine = LocationMachine(
-        chain=task.family[0],
-        query=query,
-        places=places,
-        epsilon=epsilon,
-        noise=noise,
+        chain=task.family[0], query=query, places=places, epsilon=epsilon, noise=noise
     )
     stages, eta = followed(machine)
     reference, prior = reference_stage(machine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -257,39 +257,32 @@ def track_chart(plan: Plan, found: Attacked) -> bytes:
 
 
 def _draw_way(axes: Any, plan: Plan, found: Attacked) -> None:
-    beliefs, guesses = found.beliefs, found.errors["all"].guesses
-    places = list(enumerate(found.truth, 1))
-    truth = [(t, beliefs.values[place]) for t, place in places if place is not None]
-    released = [(t, np.array(z)) for t, z in enumerate(found.released, 1) if z is not None]
-    parts = (
-        ("released", released, RELEASED, "x", 1.0),
-        ("truth", truth, "black", "o-", 1.6),
-        ("the adversary's estimate", list(enumerate(guesses, 1)), ALARM, "o-", 1.2),
+    """In the plane among the states around it; a single number over the steps."""
+    values, unit = found.beliefs.values, found.beliefs.unit
+    titles = [f"{label}, {unit}" for label in plan.task.query.labels]
+    plane = slice(1, 3) if len(titles) > 1 else slice(2)  # of a step's number and its answer
+    parts: tuple[tuple[str, Iterable[Any], str, str, float], ...] = (
+        ("released", found.released, RELEASED, "x", 1.0),
+        ("truth", [None if p is None else values[p] for p in found.truth], "black", "o-", 1.6),
+        ("the adversary's estimate", found.errors["all"].guesses, ALARM, "o-", 1.2),
     )
     shown = []
-    for name, rows, colour, style, width in parts:
+    for name, answers, colour, style, width in parts:
+        rows = [(t, *answer)[plane] for t, answer in enumerate(answers, 1) if answer is not None]
         if rows:
-            shown.append(_flat(rows))
             look = {"color": colour, "label": name, "linewidth": width, "markersize": 3}
-            axes.plot(*shown[-1].T, style, **look)
-    labels, numbers = plan.task.query.labels, beliefs.values.shape[1]
-    if numbers > 1:
-        _draw_states(axes, beliefs.values[:, :2], np.concatenate(shown))
+            axes.plot(*np.array(rows).T, style, **look)
+        shown += rows
+    if len(titles) > 1:
+        low, high = np.min(shown, axis=0), np.max(shown, axis=0)
+        low, high = low - (high - low).max() * 0.05, high + (high - low).max() * 0.05
+        near = ((values[:, :2] >= low) & (values[:, :2] <= high)).all(axis=1)
+        axes.scatter(*values[near, :2].T, s=1, color=OTHER, zorder=0)
         axes.set_aspect("equal", adjustable="datalim")
-        axes.set_xlabel(f"{labels[0]}, {beliefs.unit}")
-        axes.set_ylabel(f"{labels[1]}, {beliefs.unit}")
-    else:
-        axes.set_xlabel("step")
-        axes.set_ylabel(f"{labels[0]}, {beliefs.unit}")
+    across, along = ["step", *titles][plane]
+    axes.set_xlabel(across)
+    axes.set_ylabel(along)
     axes.set_title(f"The way of {found.name}, and what the stream gives away")
-
-
-def _draw_states(axes: Any, values: Floats, shown: Floats) -> None:
-    """The states around what is drawn, as small dots."""
-    low, high = shown.min(axis=0), shown.max(axis=0)
-    margin = (high - low).max() * 0.05
-    near = ((values >= low - margin) & (values <= high + margin)).all(axis=1)
-    axes.scatter(*values[near].T, s=1, color=OTHER, zorder=0)
 
 
 def _draw_errors(axes: Any, found: Attacked) -> None:
@@ -305,13 +298,6 @@ def _draw_errors(axes: Any, found: Attacked) -> None:
     axes.set_xlabel("step")
     axes.set_ylabel(f"error of the best guess, {found.beliefs.unit}")
     axes.set_title("How far the adversary is off")
-
-
-def _flat(rows: list[tuple[int, Floats]]) -> Floats:
-    """The first two numbers of each step; a single one beside its step."""
-    if len(rows[0][1]) == 1:
-        return np.array([(t, float(values[0])) for t, values in rows])
-    return np.array([values[:2] for _, values in rows])
 
 
 MOST_STEPS = 500  # of a track, unless more are asked for

@@ -66,7 +66,6 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
 
 
 def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish) -> Any:
-
     with show.working("releasing streams") as notify:
         if wish.ledger is None:
             return release_tracks(
@@ -264,15 +263,10 @@ class PlaceLines:
             _check_state(runner, observed)
         if self._wish.ledger is None:
             return _line(*runner.read(observed, rng=rng))
-
         subject, period = self._wish.subject, self._wish.period
-        account: dict[str, Any] = {
-            "ledger": self._wish.ledger,
-            "subject": subject,
-            "period": period,
-            "key": step_key(subject, period, runner.plan, runner.state.time),
-        }
-        return _line(*runner.read(observed, **account))
+        key = step_key(subject, period, runner.plan, runner.state.time)
+        account = {"ledger": self._wish.ledger, "subject": subject, "period": period, "key": key}
+        return _line(*runner.read(observed, rng=None, **account))
 
     def doubt(self, runner: LocationStream, reading: dict[str, Any]) -> str:
         return place_doubt(runner, reading)
@@ -350,7 +344,6 @@ def _degrees(reading: dict[str, Any], key: str, most: int) -> float:
 
 
 def _check_state(runner: LocationStream, name: object, field: str = "state") -> None:
-
     try:
         runner.machine.runtime.locator.state_of(label(name))
     except InputError:

@@ -25,7 +25,7 @@ from shoal import AnyInitialLaw, EachEntry, MarkovChain
 from shoal.additive import steps
 from shoal.additive.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
 from shoal.additive.plans import task_guarantee
-from shoal.additive.steps import NAME, SAVED, StepLaw, Stepped, StepsCertificate
+from shoal.additive.steps import NAME, SAVED, PlainLine, StepLaw, Stepped, StepsCertificate
 from shoal.attacks.beliefs import attack, released
 from shoal.chains import OrderChain
 from shoal.chains.exact.cover import NodeBlocks
@@ -190,6 +190,8 @@ def asked(rng: random.Random, model: Any) -> Any:
         return shoal.count(states, states[-1])
     values = [rng.choice((0, 1, 3, 4)) for _ in states]
     values[0], values[-1] = 0, rng.choice((2, 3, 5))
+    if rng.random() < 0.5:  # all of them odd, and apart by even numbers: outputs between answers
+        values = [2 * value + 1 for value in values]
     table = dict(zip(states, values, strict=True))
     if rng.random() < 0.3:
         return shoal.mean(states, table, length=model.length)
@@ -243,6 +245,32 @@ def test_the_loss_is_that_of_the_joint_law() -> None:
 def test_the_loss_is_that_of_the_joint_law_in_many() -> None:
     for seed in range(2, 12):
         held_against_the_truth(seed, 60)
+
+
+def test_outputs_between_the_answers_decide_too() -> None:
+    """Any two laws on any values, for every lead: most of them are decided beyond all answers."""
+    rng = random.Random(8)
+    inside = 0
+    for _ in range(60):
+        values = sorted(rng.sample(range(9), 4))
+        rows = [[rng.choice((0, 1, 2, 5)) for _ in values] for _ in range(2)]
+        rows = [row if any(row) else [1, 1, 1, 1] for row in rows]
+        laws: Laws = [
+            {
+                str(x): {a: Fraction(w, sum(row)) for a, w in zip(values, row, strict=True) if w}
+                for x, row in enumerate(rows)
+            }
+        ]
+        table = np.array(rows) / np.sum(rows, axis=1, keepdims=True)
+        line = PlainLine(table, np.array(values), ~np.eye(2, dtype=bool), 8.0)
+        width = rng.choice((2, 3, 5))
+        found = []
+        for lead in range(width):
+            found.append(line.worst(StepLaw(1.5, width, lead)).value)
+            assert found[-1] == pytest.approx(truth(laws, Fraction(3, 2), width, lead), abs=1e-12)
+            assert line.worst(StepLaw(1.5, width, lead)).value >= found[-1]
+        inside += max(found) - min(found) > 1e-6
+    assert inside >= 5
 
 
 def test_no_law_vouches_for_a_wider_one() -> None:
@@ -322,14 +350,14 @@ def test_other_chains_keep_their_promise() -> None:
     assert truth(laws_of(task), *of_body(calibrated(ROW, task, amount))) <= 3 * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_window_is_never_below_the_whole_chain(seed: int) -> None:
     rng = random.Random(seed)
     rows = [law_row(rng, 2, 0.05), law_row(rng, 2, 0.05)]
-    model = MarkovChain.of(rows, initial=law_row(rng, 2, 0.05), length=7)
-    query = shoal.weighted_sum(
-        list(model.states), {model.states[0]: 0, model.states[1]: rng.choice((1, 3))}
-    )
+    start = law_row(rng, 2, 0.05) if seed % 2 else [0.02, 0.98]  # far from where it settles
+    model = MarkovChain.of(rows, initial=start, length=7)
+    first, second = model.states
+    query = shoal.weighted_sum([first, second], {first: 1, second: rng.choice((2, 4))})
     task = Task(query=query, secrets=EachEntry(), family=(model,))
     laws: Any = model.answer_laws(query, EachEntry())
     law = StepLaw(2.0, rng.choice((2, 3)), 1)
@@ -341,6 +369,21 @@ def test_a_window_is_never_below_the_whole_chain(seed: int) -> None:
         bounds.append(max(CellLine(c, round(cover.task.step)).worst(law).value for c in cells))
     assert all(bound >= true * (1 - 1e-13) for bound in bounds)
     assert all(b <= a * (1 + 1e-9) + 1e-9 for a, b in pairwise(bounds))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_windows_say_of_a_long_chain_covers_the_short_ones(seed: int) -> None:
+    """Any law in steps, steeper than any that is promised: nodes near the ends decide too."""
+    rng = random.Random(seed)
+    rows, start = [[0.7, 0.3], [0.2, 0.8]], rng.choice(([0.9, 0.1], [0.5, 0.5], [0.01, 0.99]))
+    long = MarkovChain.of(rows, initial=start, length=10**6)
+    query = shoal.count(list(long.states), long.states[1])
+    width = rng.choice((2, 5, 9))
+    law = (Fraction(rng.randint(8, 40), 5), width, rng.randrange(width))
+    whole = Task(query=query, secrets=EachEntry(), family=(long,))
+    short = replace(whole, family=(replace(long, length=7),))
+    found = steps.loss(drawn_with(whole, *law, Fraction(3)))
+    assert truth(laws_of(short), *law) * (1 - 1e-13) <= found < math.inf
 
 
 def test_a_long_chain_keeps_its_promise_on_a_short_one() -> None:
@@ -579,6 +622,17 @@ def test_audits_agree_with_the_joint_law() -> None:
             seen += 1
             assert found.loss == pytest.approx(true, rel=1e-9, abs=1e-11)
     assert seen >= 8
+
+
+def test_audits_of_any_law_agree_with_the_joint_law() -> None:
+    rng = random.Random(3)
+    for task, _ in zip(tasks(78, least=1e-12), range(14), strict=False):
+        width = rng.choice((2, 3, 6))
+        law = (Fraction(rng.randint(1, 30), 10), width, rng.randrange(width))
+        found = shoal.audit(drawn_with(task, *law, Fraction(3)))
+        true = truth(laws_of(task), *law)
+        assert found.loss == pytest.approx(true, rel=1e-9, abs=1e-11)
+        assert found.entry_level == pytest.approx(float(steps.Stepped(task.query, *law).eta))
 
 
 def test_an_audit_of_a_long_chain_is_an_interval() -> None:

@@ -99,8 +99,10 @@ def parts_loss(task: Independent, steps: float) -> float:
     reached = max((end_loss(part.laws, steps) for part in task.parts), default=0.0)
     if bound <= reached * (1 + CLOSE) or not affordable(task):
         return bound
-    found = [min(secret_loss(part.laws, steps), _whole(task, part, steps)) for part in task.parts]
-    return max(found)
+    return max(
+        min(secret_loss(part.laws, steps), secret_loss(whole_laws(task, part), steps))
+        for part in task.parts
+    )
 
 
 def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
@@ -134,10 +136,6 @@ def affordable(task: Independent) -> bool:
         (span + 1) * n * total for span, n in zip(spans, task.copies, strict=True)
     )
     return total < MAX_LINE and work <= MAX_WORK
-
-
-def _whole(task: Independent, part: SecretsPart, steps: float) -> float:
-    return secret_loss(whole_laws(task, part), steps)
 
 
 @lru_cache(maxsize=256)

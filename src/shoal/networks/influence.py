@@ -94,10 +94,7 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
     """
     if any((table <= 0).any() for table in net.tables):
         return _refused(math.inf, "some value of a variable is impossible given its parents")
-    graph = moral(net.above)
-    largest = max(
-        math.prod(net.sizes[v] for v in (j, *graph[j])) for j in range(len(net.variables))
-    )
+    largest = max(tied_cells(net))
     if largest > MAX_CELLS:
         return _refused(
             math.inf, f"a variable and its neighbours have {largest} values; {MAX_CELLS} at most"
@@ -138,6 +135,11 @@ def network_matrix(net: BayesNet) -> Floats:
             matrix[i, j] = 0.5 * float(np.ptp(logs, axis=axis).max()) + slack
     matrix.setflags(write=False)
     return matrix
+
+
+def tied_cells(net: BayesNet) -> list[int]:
+    """How many values each variable and those it is tied to have together."""
+    return [math.prod(net.sizes[v] for v in (j, *near)) for j, near in enumerate(moral(net.above))]
 
 
 class Weights(NamedTuple):
@@ -226,11 +228,9 @@ def contractions(net: BayesNet) -> Floats:
     1 too where products of tables are so small that they lose digits. Refused when a variable and
     those it is tied to have too many values together.
     """
-    graph = moral(net.above)
     found = np.zeros((len(net.variables),) * 2)
-    for j in range(len(net.variables)):
+    for j, cells in enumerate(tied_cells(net)):
         doing("the search for walks of influence", j, len(net.variables))
-        cells = math.prod(net.sizes[v] for v in (j, *graph[j]))
         if cells > MAX_CELLS:
             raise Refused(
                 f"{net.variables[j]!r} and the variables it is tied to have {cells} values "

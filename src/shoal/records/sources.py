@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -39,15 +39,7 @@ def pairs_of_table(table: JointTable, domain: RecordDomain | None = None) -> Dep
         raise InputError(f"the domain has {values.size} values and the table {len(states)}")
     blocks = independent_blocks(table)
     ties = [pair for block in blocks for pair in combinations(block, 2)]
-    names = table.variables
-    laws = [table.marginal(names[i], names[j]) for i, j in ties]
-    return Dependence.of(
-        values,
-        len(names),
-        np.array(ties, dtype=np.int64).reshape(-1, 2),
-        np.stack(laws) if laws else np.zeros((0, values.size, values.size)),
-        np.arange(len(ties)),
-    )
+    return _tied(values, table.variables, ties, table.marginal)
 
 
 def independent_blocks(table: JointTable) -> tuple[tuple[int, ...], ...]:
@@ -79,14 +71,19 @@ def pairs_of_network(network: Any, domain: RecordDomain | None = None) -> Depend
     block = component_names(len(names), linked)
     ties = [(i, j) for i, j in combinations(range(len(names)), 2) if block[i] == block[j]]
     values = RecordDomain.named(network.states) if domain is None else domain
-    laws = [np.asarray(pair(names[i], names[j])) for i, j in ties]
-    return Dependence.of(
-        values,
-        len(names),
-        np.array(ties, dtype=np.int64).reshape(-1, 2),
-        np.stack(laws) if laws else np.zeros((0, values.size, values.size)),
-        np.arange(len(ties)),
-    )
+    return _tied(values, names, ties, pair)
+
+
+def _tied(
+    domain: RecordDomain,
+    names: Sequence[Any],
+    ties: list[tuple[int, int]],
+    pair: Callable[[Any, Any], npt.ArrayLike],
+) -> Dependence:
+    """Records with a law of its own, by their names, for each tie."""
+    laws = np.array([pair(names[i], names[j]) for i, j in ties], dtype=np.float64)
+    tables = laws.reshape(len(ties), domain.size, domain.size)
+    return Dependence.of(domain, len(names), ties, tables, np.arange(len(ties)))
 
 
 def pairs_of_counts(

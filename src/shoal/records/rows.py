@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, Self, TypeVar
 
 from shoal.additive.mixture import smallest_scale
 from shoal.additive.plans import (
@@ -44,6 +44,8 @@ from shoal.records.field import PairwiseField, as_field, as_network, field_reach
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence
 
+Found = TypeVar("Found")
+
 
 def pairwise(model: Model) -> Dependence | None:
     """The pairwise laws a model gives; None when it gives none."""
@@ -62,10 +64,7 @@ def pairwise(model: Model) -> Dependence | None:
 
 def pairs_of(task: Task) -> tuple[Dependence, ...]:
     """The pairwise laws of every member of the family; for tasks that `not_tied` lets through."""
-    found = tuple(pairwise(model) for model in task.family)
-    if any(model is None for model in found):
-        raise ValueError("calibrate called on a task that `refuse` refuses")
-    return tuple(model for model in found if model is not None)
+    return tuple(_there(pairwise(model)) for model in task.family)
 
 
 def not_tied(task: Task) -> str | None:
@@ -111,13 +110,14 @@ def about_records(task: Task, epsilon: Fraction) -> Guarantee:
 
 def needed(task: Task) -> list[tuple[Dependence, Contributions]]:
     """Each member's pairs, with what its records add; for tasks `not_additive` lets through."""
-    listed = []
-    for model in pairs_of(task):
-        adds = contributions(task.query, model)
-        if adds is None:
-            raise ValueError("calibrate called on a task that `refuse` refuses")
-        listed.append((model, adds))
-    return listed
+    return [(model, _there(contributions(task.query, model))) for model in pairs_of(task)]
+
+
+def _there(found: Found | None) -> Found:
+    """No member of a family is ever left out."""
+    if found is None:
+        raise ValueError("calibrate called on a task that `refuse` refuses")
+    return found
 
 
 def drawn_scale(plan: Plan) -> float:
@@ -138,22 +138,16 @@ class TiesCertificate(Proof):
         "in cells, unless that is declared to be their own matter",
     )
 
-
-class Reached(TypedDict):
-    """The fields of a `TiesCertificate`."""
-
-    sensitivities: tuple[float, ...]
-    records: tuple[int, ...]
-
-
-def reached(found: Sequence[Floats]) -> Reached:
-    """The largest bound under each model, over records (and their values), and whose it is."""
-    return {
-        "sensitivities": tuple(float(bounds.max()) for bounds in found),
-        "records": tuple(
-            int(bounds.reshape(len(bounds), -1).max(axis=1).argmax()) for bounds in found
-        ),
-    }
+    @classmethod
+    def of(cls, found: Sequence[Floats], **more: Any) -> Self:
+        """The largest bound under each model, over records (and their values), and whose it is."""
+        return cls(
+            sensitivities=tuple(float(bounds.max()) for bounds in found),
+            records=tuple(
+                int(bounds.reshape(len(bounds), -1).max(axis=1).argmax()) for bounds in found
+            ),
+            **more,
+        )
 
 
 # By conditional means, for sums. Proof: dependent_means.md.
@@ -176,7 +170,7 @@ class MeanTiesCertificate(TiesCertificate):
 def calibrate_means(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale B/ε, B the largest `mean_sensitivities`; no fixed point is needed."""
     found = [mean_sensitivities(*member) for member in needed(task)]
-    certificate = MeanTiesCertificate(**reached(found))
+    certificate = MeanTiesCertificate.of(found)
     scale = Fraction(max(certificate.sensitivities)) * (1 + ROUNDED) / epsilon
     return laplace_plan(task, MEANS, about_records(task, epsilon), scale, certificate)
 
@@ -223,7 +217,7 @@ def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
 
     scale = smallest_scale(worst, budget, 0.999 * low, 1.001 * max(most, low))
     found = [printed_losses(*member, scale) * scale for member in members]
-    certificate = AdditiveTiesCertificate(**reached(found))
+    certificate = AdditiveTiesCertificate.of(found)
     return laplace_plan(task, ADDITIVE, about_records(task, epsilon), scale, certificate)
 
 
@@ -513,7 +507,7 @@ def published_row(name: str, caveat: str, *, printed: bool) -> Mechanism:
     def calibrate(task: Task, epsilon: Fraction) -> Plan:
         scale = published_scale(task, epsilon, printed=printed)
         found = [bounds * scale for bounds in losses(task, scale)]
-        certificate = PublishedCertificate(**reached(found), equation=18 if printed else 14)
+        certificate = PublishedCertificate.of(found, equation=18 if printed else 14)
         return laplace_plan(task, name, claim(task, epsilon), scale, certificate)
 
     def loss(plan: Plan) -> float:

@@ -155,13 +155,13 @@ def coprime(weights: Ints) -> tuple[Ints, int]:
 
 
 class FiniteLoss(NamedTuple):
-    """The largest log-ratio over outputs and pairs of secrets, and where it is reached."""
+    """The largest log-ratio over outputs and pairs of secrets, where, and the beliefs in both."""
 
     value: float
-    facts: tuple[str, str]
-    output: int
-    before: tuple[float, float]
-    after: tuple[float, float]
+    facts: tuple[str, str] = ("", "")
+    output: int = 0
+    before: tuple[float, float] = (0.0, 0.0)
+    after: tuple[float, float] = (0.0, 0.0)
 
 
 def finite_loss(table: JointTable, release: npt.ArrayLike, secrets: Secrets) -> FiniteLoss:
@@ -174,7 +174,7 @@ def finite_loss(table: JointTable, release: npt.ArrayLike, secrets: Secrets) -> 
     law = _checked(table, release)
     chances = table.probability.ravel()
     whole = chances @ law
-    best = FiniteLoss(0.0, ("", ""), 0, (0.0, 0.0), (0.0, 0.0))
+    best = FiniteLoss(0.0)
     for one, two in table_facts(table, secrets):
         joint = [np.where(fact.holds.ravel(), chances, 0.0) @ law for fact in (one, two)]
         for (top, over), (bottom, under) in permutations(zip((one, two), joint, strict=True)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice, permutations, product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -371,24 +371,59 @@ def tabulated_audit(plan: Plan, curve: bool) -> Audit:
             f"the secrets are {task.secrets.describe()}; of a table of laws only what it tells of "
             "single entries is measured"
         )
-    found = [_peak(body, model) for model in task.family]
-    index = max(range(len(found)), key=lambda number: found[number].value)
-    worst = found[index]
-    slack = ROUNDING * (1.0 + abs(worst.value))
-    lower, upper = max(worst.value - slack, 0.0), worst.value + slack
+    peaks = [_peak(body, model) for model in task.family]
+    found = [peak._replace(output=int(body.answers[peak.output])) for peak in peaks]
+    uppers = [peak.value + rounding(peak) for peak in found]
+    level = math.inf if body.eta is None else eta_above(body.eta)
+    return peaks_audit(plan, found, uppers, level)
+
+
+def rounding(peak: FiniteLoss) -> float:
+    """What rounding may have added to a log-ratio, or taken from it."""
+    return ROUNDING * (1.0 + abs(peak.value))
+
+
+def peaks_audit(
+    plan: Plan,
+    peaks: Sequence[FiniteLoss],
+    uppers: Sequence[float],
+    entry_level: float,
+    notes: Sequence[str] = (),
+) -> Audit:
+    """What is known of a release of one number whose most telling outputs were found.
+
+    One peak per model, its output in lattice steps, and an upper bound of its loss.
+    """
+    task, body = plan.task, cast(Any, plan.body)
+    query = body.query  # what is released, whatever the task says
+    index = max(range(len(peaks)), key=lambda number: peaks[number].value)
+    worst, upper = peaks[index], max(uppers)
+    lower = max(worst.value - rounding(worst), 0.0)
+    told = Witness(
+        model=index,
+        law=task.family[index].describe(),
+        subject="the data",
+        facts=(f"'{worst.facts[0]}'", f"'{worst.facts[1]}'"),
+        labels=query.labels,
+        output=(float(worst.output * query.lattice),),
+        unit=query.unit,
+        before=worst.before,
+        after=worst.after,
+        log_ratio=worst.value,
+    )
     return Audit(
         mechanism=plan.mechanism,
-        asked=body.query.describe(),
+        asked=query.describe(),
         protected=task.secrets.describe(),
         notion=plan.guarantee.notion,
         promised=float(plan.guarantee.amount),
         claim=(lower, upper),
         lower=lower,
         upper=upper,
-        entry_level=math.inf if body.eta is None else eta_above(body.eta),
-        witness=_witness(body, task.family[index], index, worst) if worst.value > 0 else None,
+        entry_level=entry_level,
+        witness=told if worst.value > 0 else None,
         assumptions=ASSUMED,
-        not_checked=NOT_CHECKED,
+        not_checked=(*dict.fromkeys(notes), *NOT_CHECKED),
     )
 
 
@@ -419,7 +454,7 @@ def _walk_peak(body: Tabulated, walk: Walk) -> FiniteLoss:
     pasts = list(islice(forward(coded, walk.initial), nodes))
     nothing = np.zeros(coded.width(nodes))
     before = _by_entry(coded, pasts, nothing, body.entries)
-    best = FiniteLoss(0.0, ("", ""), 0, (0.0, 0.0), (0.0, 0.0))
+    best = FiniteLoss(0.0)
     offset = int(weights.min()) * body.entries
     for place in range(len(body.answers)):
         told = np.full(len(nothing), -math.inf)
@@ -446,7 +481,7 @@ def _by_entry(coded: Coded, pasts: list[Floats], told: Floats, entries: int) -> 
 
 
 def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> FiniteLoss:
-    best = FiniteLoss(-math.inf, ("", ""), place, (0.0, 0.0), (0.0, 0.0))
+    best = FiniteLoss(-math.inf)
     whole = np.logaddexp.reduce(after, axis=1)
     for entry, (old, new) in enumerate(zip(before, after, strict=True)):
         for x, y in permutations(np.flatnonzero(old > -math.inf).tolist(), 2):
@@ -459,19 +494,3 @@ def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> FiniteLo
                 told = [math.exp(float(new[v] - whole[entry])) for v in (x, y)]
                 best = FiniteLoss(gap, names, place, (beliefs[0], beliefs[1]), (told[0], told[1]))
     return best
-
-
-def _witness(body: Tabulated, model: Model, index: int, peak: FiniteLoss) -> Witness:
-    first, second = peak.facts
-    return Witness(
-        model=index,
-        law=model.describe(),
-        subject="the data",
-        facts=(f"'{first}'", f"'{second}'"),
-        labels=body.query.labels,
-        output=(float(body.answers[peak.output] * body.query.lattice),),
-        unit=body.query.unit,
-        before=peak.before,
-        after=peak.after,
-        log_ratio=peak.value,
-    )

@@ -18,8 +18,9 @@ from shoal.additive.choice import MECHANISMS, loss_as_drawn
 from shoal.additive.plans import eta_above
 from shoal.additive.queries import linear
 from shoal.additive.steps import Stepped
-from shoal.audit.exact import ROUNDING, VOUCHED, entry_bound
-from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Witness
+from shoal.audit.case import FiniteLoss
+from shoal.audit.exact import VOUCHED, entry_bound, peaks_audit, rounding
+from shoal.audit.result import Audit
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import PromiseBroken, Refused, ShoalError
 from shoal.core.plan import Plan
@@ -38,16 +39,6 @@ class AnswerJoint(NamedTuple):
     names: tuple[tuple[str, ...], ...]  # of the values of each entry, as facts
 
 
-class StepPeak(NamedTuple):
-    """The largest log-ratio found, where, and the beliefs in the two facts before and after."""
-
-    value: float
-    facts: tuple[str, str] = ("", "")
-    output: int = 0
-    before: tuple[float, float] = (0.0, 0.0)
-    after: tuple[float, float] = (0.0, 0.0)
-
-
 def stepped_audit(plan: Plan, curve: bool) -> Audit:
     """The true loss of noise in steps under each model, or an interval for it."""
     body, task = plan.body, plan.task
@@ -60,32 +51,17 @@ def stepped_audit(plan: Plan, curve: bool) -> Audit:
     peaks, uppers, notes = [], [], []
     for model in task.family:
         laws, whole = _laws(body, model)
-        peak = max((_peak(body, law) for law in laws), default=StepPeak(0.0), key=lambda p: p.value)
-        slack = ROUNDING * (1.0 + abs(peak.value))
-        upper = peak.value + slack
+        peak = max(
+            (_peak(body, law) for law in laws), default=FiniteLoss(0.0), key=lambda p: p.value
+        )
+        upper = peak.value + rounding(peak)
         if not whole or any(_sparse(body, law.answers) for law in laws):
             own = _own_bound(plan)
             upper = min(own, entry_bound(model, None, body.eta))
             notes += [VOUCHED] if upper == own else []
         peaks.append(peak)
         uppers.append(max(upper, peak.value))
-    index = max(range(len(peaks)), key=lambda number: peaks[number].value)
-    worst = peaks[index]
-    lower = max(worst.value - ROUNDING * (1.0 + abs(worst.value)), 0.0)
-    return Audit(
-        mechanism=plan.mechanism,
-        asked=body.query.describe(),
-        protected=task.secrets.describe(),
-        notion=plan.guarantee.notion,
-        promised=float(plan.guarantee.amount),
-        claim=(lower, max(uppers)),
-        lower=lower,
-        upper=max(uppers),
-        entry_level=eta_above(body.eta),
-        witness=_witness(body, task.family[index], index, worst) if worst.value > 0 else None,
-        assumptions=ASSUMED,
-        not_checked=(*dict.fromkeys(notes), *NOT_CHECKED),
-    )
+    return peaks_audit(plan, peaks, uppers, eta_above(body.eta), notes)
 
 
 def _own_bound(plan: Plan) -> float:
@@ -175,10 +151,10 @@ def _table_law(body: Stepped, model: Any) -> AnswerJoint | None:
         return AnswerJoint(np.log(joint), answers, names)
 
 
-def _peak(body: Stepped, law: AnswerJoint) -> StepPeak:
+def _peak(body: Stepped, law: AnswerJoint) -> FiniteLoss:
     """The output that tells most of an entry under one law."""
     prior = np.logaddexp.reduce(law.joint, axis=-1)
-    best = StepPeak(0.0)
+    best = FiniteLoss(0.0)
     for output in _outputs(body, law.answers):
         far = np.abs(law.answers - output)
         told = -float(body.fall) * np.array([(int(k) + body.lead) // body.width for k in far])
@@ -196,7 +172,7 @@ def _peak(body: Stepped, law: AnswerJoint) -> StepPeak:
             )
             facts = (law.names[entry][pair[0]], law.names[entry][pair[1]])
             gap = float(gaps.max() - gaps.min())
-            best = StepPeak(gap, facts, output, (before[0], before[1]), (after[0], after[1]))
+            best = FiniteLoss(gap, facts, output, (before[0], before[1]), (after[0], after[1]))
     return best
 
 
@@ -218,19 +194,3 @@ def _outputs(body: Stepped, answers: Ints) -> Iterator[int]:
 def _sparse(body: Stepped, answers: Ints) -> bool:
     """Whether answers are too far apart for every output to be looked at."""
     return int(answers[-1] - answers[0]) + 4 * body.width > 4 * MOST_ANSWERS
-
-
-def _witness(body: Stepped, model: Model, index: int, peak: StepPeak) -> Witness:
-    first, second = peak.facts
-    return Witness(
-        model=index,
-        law=model.describe(),
-        subject="the data",
-        facts=(f"'{first}'", f"'{second}'"),
-        labels=body.query.labels,
-        output=(float(peak.output * body.query.lattice),),
-        unit=body.query.unit,
-        before=peak.before,
-        after=peak.after,
-        log_ratio=peak.value,
-    )

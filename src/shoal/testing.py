@@ -179,12 +179,11 @@ def _adds_up(plans: list[Plan]) -> str | None:
 
 
 def _lattice(plans: list[Plan]) -> str | None:
-    body = plans[-1].additive
+    plan = plans[-1]
+    body = plan.additive
     if body is None:
         return None
-    if (body.query.lattice / body.noise.step).denominator != 1 or body.query != plans[
-        -1
-    ].task.query:
+    if (body.query.lattice / body.noise.step).denominator != 1 or body.query != plan.task.query:
         return "the noise lies on a lattice that does not hold every answer"
     return None
 

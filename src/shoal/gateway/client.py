@@ -16,7 +16,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
@@ -63,13 +63,10 @@ class Output:
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Output:
         """The output of a JSON object."""
-        names = ("id", "day", "slot", "status", "plan", "guarantee")
-        own: dict[str, Any] = {name: body[name] for name in names}
-        times: dict[str, Any] = {
-            name: datetime.fromisoformat(body[name]) for name in ("opens", "ends")
-        }
-        rest = {name: value for name, value in body.items() if name not in {*own, *times}}
-        return cls(**own, **times, value=rest)
+        rest = dict(body)
+        own = {each.name: rest.pop(each.name) for each in fields(cls) if each.name != "value"}
+        own |= {name: datetime.fromisoformat(own[name]) for name in ("opens", "ends")}
+        return cls(**own, value=rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +180,16 @@ class Endpoints:
     def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Call[Pushed]:
         """What became of readings; sent again they are drawn once."""
         return Call("POST", of_stream(person, stream, "/readings"), pushed, readings, again=True)
+
+    @Endpoint
+    def push(
+        self, /, person: str, stream: str, *, at: datetime | None = None, **reading: Any
+    ) -> Call[Pushed]:
+        """What became of one reading: `context=`, or `state=`, or `lat=` and `lon=`."""
+        if at is not None and at.tzinfo is None:
+            raise ValueError("at has no zone; give it one, such as datetime.now(UTC)")
+        said = {**reading, **({} if at is None else {"at": at.isoformat()})}
+        return Call("POST", of_stream(person, stream, "/readings"), pushed, [said], again=True)
 
     @Endpoint
     def now(self, person: str, stream: str) -> Call[Output]:
@@ -344,12 +351,6 @@ class Client(Endpoints):
         """Give the connections back."""
         self._http.close()
 
-    def push(
-        self, person: str, stream: str, *, at: datetime | None = None, **reading: Any
-    ) -> Pushed:
-        """What became of one reading: `context=`, or `state=`, or `lat=` and `lon=`."""
-        return self.push_many(person, stream, [_reading(at, reading)])
-
     def outputs(self, person: str, stream: str, after: int = -1) -> Iterator[Output]:
         """All outputs after an id, page by page."""
         while True:
@@ -432,11 +433,6 @@ class AsyncClient(Endpoints):
 
     async def close(self) -> None:
         await self._http.aclose()
-
-    async def push(
-        self, person: str, stream: str, *, at: datetime | None = None, **reading: Any
-    ) -> Pushed:
-        return await self.push_many(person, stream, [_reading(at, reading)])
 
     async def outputs(self, person: str, stream: str, after: int = -1) -> AsyncIterator[Output]:
         while True:
@@ -530,13 +526,6 @@ def _told(answer: httpx.Response) -> Any:
     except (ValueError, KeyError, TypeError):
         detail = f"the answer was {answer.status_code}"
     raise GatewayError(answer.status_code, detail)
-
-
-def _reading(at: datetime | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A reading as it is sent; refused when its time has no zone."""
-    if at is not None and at.tzinfo is None:
-        raise ValueError("at has no zone; give it one, such as datetime.now(UTC)")
-    return {**given, **({} if at is None else {"at": at.isoformat()})}
 
 
 def _job_done(told: dict[str, Any]) -> str | None:

@@ -450,38 +450,6 @@ def root_at_heaviest(q: Any, v: Any, parent: Any, high: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def neighbour_leaks(
-    pairs: Any, known: Any, metric: Any, index: Any, extra: float, trees: Any, leaks: Any
-) -> int:
-    """leaks[j] = Λ of pair j, rounded up, inf where it is not certified; how many are not.
-
-    pairs = (states, count, p, q): the states that either row of pair j can take, how many, and both
-    rows on them. G(y,z) = metric + the least sum of known[index] along neighbours (index -1: none)
-    among these states.
-    """
-    states, count, upper, lower = pairs
-    width = states.shape[1]
-    values, links = np.empty((5, width)), np.empty((6, width), np.int64)
-    block, hops = np.empty((width, width)), np.empty((width, width), np.int64)
-    failed = 0
-    for j in range(leaks.size):
-        n = count[j]
-        p, q = upper[j, :n], lower[j, :n]
-        weight = _shortest(states[j, :n], known, metric, index, block, hops)
-        for i in range(width):
-            links[5, i] = i
-        ratio = 1.0
-        if not (p == q).all():
-            ratio = _pair_ratio(p, q, weight, values, links, trees[j], np.inf)
-        leaks[j] = np.inf
-        if ratio <= 0.0:
-            failed += 1
-        elif ratio < ENDLESS:
-            leaks[j] = np.log(ratio) + 16.0 * (n + 4) * ROUND + extra if ratio != 1.0 else 0.0
-    return failed
-
-
-@njit(cache=True, error_model="numpy")
 def neighbour_slopes(
     pairs: Any,
     known: Any,
@@ -491,13 +459,18 @@ def neighbour_slopes(
     value: Any,
     places: Any,
     shares: Any,
-) -> int:
-    """value[j] = Λ of pair j, not rounded, and the shares of it that hang on known[places]."""
+) -> None:
+    """value[j] = Λ of pair j, nan where it is not certified.
+
+    pairs = (states, count, p, q): the states that either row of pair j can take, how many, and both
+    rows on them. G(y,z) = metric + the least sum of known[index] along neighbours (index -1: none)
+    among these states. The ratio is certified, its logarithm not rounded; shares of it hang on
+    known[places], as far as there is room for them.
+    """
     states, count, upper, lower = pairs
     width = states.shape[1]
     values, links = np.empty((5, width)), np.empty((6, width), np.int64)
     block, hops = np.empty((width, width)), np.empty((width, width), np.int64)
-    failed = 0
     for j in range(value.size):
         n = count[j]
         p, q, local = upper[j, :n], lower[j, :n], states[j, :n]
@@ -511,11 +484,9 @@ def neighbour_slopes(
         ratio = _pair_ratio(p, q, weight, values, links, trees[j], np.inf)
         if not 0.0 < ratio < ENDLESS:
             value[j] = np.nan
-            failed += 1
             continue
         value[j] = np.log(ratio)
         _flows_on_ways(p, q, values, links, local, index, hops, places[j], shares[j])
-    return failed
 
 
 @njit(cache=True, error_model="numpy")

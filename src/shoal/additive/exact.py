@@ -22,6 +22,7 @@ from shoal.additive.plans import (
     laplace_body,
     laplace_plan,
     noisy_plan,
+    of_each,
     quietest_noise,
     refuse_noise,
     task_guarantee,
@@ -129,14 +130,7 @@ def _loss_at(task: Task, steps: float, enough: float) -> float:
 
 
 def _laws(task: Task) -> list[AnswerLaws]:
-    """The laws of the task's query under each model, or the refusal of the first without."""
-    found = []
-    for model in task.family:
-        laws = model.answer_laws(task.query, task.secrets)
-        if isinstance(laws, str):
-            raise Refused(f"{NAME} does not apply: {laws}")
-        found.append(laws)
-    return found
+    return of_each(task.family, NAME, lambda model: model.answer_laws(task.query, task.secrets))
 
 
 def as_number(task: Task) -> Task:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from shoal.additive.queries import ExternalQuery, linear
 from shoal.core.charge import AsEntryDP, AsGroupDP, Composition, Guarantee, Rng
@@ -20,10 +20,11 @@ from shoal.core.numbers import Number, common_step, positive, significant
 from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan, Proof
 from shoal.core.progress import no_time_limit
 from shoal.core.records import Sequences
-from shoal.core.task import Query, Task
+from shoal.core.task import Model, Query, Task
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace, is_laplace, is_zero_sum
 from shoal.noise.primitives import round_up
 
+Found = TypeVar("Found")
 CUT_SHORT = "; the search was ended by its time limit, so less noise may be enough"
 
 
@@ -215,6 +216,17 @@ def refuse_noise(task: Task) -> str | None:
     if task.secrets.notion not in NOISE_SERVES:
         return f"the secrets ask for {task.secrets.notion}, which noise on one number does not give"
     return None
+
+
+def of_each(family: Sequence[Model], row: str, ask: Callable[[Model], Found | str]) -> list[Found]:
+    """What every model answers; Refused where one of them has a sentence for the row instead."""
+    found = []
+    for model in family:
+        answer = ask(model)
+        if isinstance(answer, str):
+            raise Refused(f"{row} does not apply: {answer}")
+        found.append(answer)
+    return found
 
 
 def keeps_total(query: Query) -> bool:

@@ -15,6 +15,7 @@ from shoal.additive.plans import (
     eta_above,
     float_below,
     laplace_plan,
+    of_each,
     task_guarantee,
 )
 from shoal.core.charge import Composition, SameQuilts
@@ -110,13 +111,7 @@ def rules(plan: Plan) -> tuple[Composition, ...]:
 
 
 def _quilts(family: Sequence[Model], reach: int | None) -> list[Quilts]:
-    found = []
-    for model in family:
-        quilts = model.quilts(reach)
-        if isinstance(quilts, str):
-            raise Refused(f"{NAME} does not apply: {quilts}")
-        found.append(quilts)
-    return found
+    return of_each(family, NAME, lambda model: model.quilts(reach))
 
 
 def _key(quilts: Sequence[Quilts], reach: int | None) -> str:
@@ -191,7 +186,8 @@ def refuse_bound(task: Task) -> str | None:
 
 def calibrate_bound(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·sigma, from the rarest state and the gap of each model."""
-    found = [bound.scale(float_below(epsilon)) for bound in _bounds(task)]
+    bounds = of_each(task.family, BOUND, lambda model: model.mixing())
+    found = [bound.scale(float_below(epsilon)) for bound in bounds]
     sigma = max(sigma for sigma, _ in found)
     if not math.isfinite(sigma):
         raise Refused(
@@ -208,17 +204,8 @@ def calibrate_bound(task: Task, epsilon: Fraction) -> Plan:
 def bound_row_loss(plan: Plan) -> float:
     """max over models of the quilt loss by mixing, at eta = L / scale."""
     eta = eta_above(entry_level(plan))
-    return max(bound.loss(eta) for bound in _bounds(plan.task))
-
-
-def _bounds(task: Task) -> list[Quilts]:
-    found = []
-    for model in task.family:
-        bound = model.mixing()
-        if isinstance(bound, str):
-            raise Refused(f"{BOUND} does not apply: {bound}")
-        found.append(bound)
-    return found
+    bounds = of_each(plan.task.family, BOUND, lambda model: model.mixing())
+    return max(bound.loss(eta) for bound in bounds)
 
 
 BOUND_ROW = Mechanism(BOUND, refuse_bound, calibrate_bound, bound_row_loss)
@@ -279,13 +266,7 @@ def influence_row_loss(plan: Plan) -> float:
 
 
 def _influences(task: Task) -> list[Influences]:
-    found = []
-    for model in task.family:
-        influences = model.influences()
-        if isinstance(influences, str):
-            raise Refused(f"{INFLUENCE} does not apply: {influences}")
-        found.append(influences)
-    return found
+    return of_each(task.family, INFLUENCE, lambda model: model.influences())
 
 
 INFLUENCE_ROW = Mechanism(INFLUENCE, refuse_influence, calibrate_influence, influence_row_loss)

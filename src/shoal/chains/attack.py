@@ -21,7 +21,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import in_time, told
 from shoal.core.task import Model
-from shoal.core.walk import Coded, Walk, backward, by_value, pushed, shifted
+from shoal.core.walk import Coded, Walk, backward, by_value, entered, pushed
 
 MOST_CELLS = 2_000_000_000  # nodes × states² × codes of one pass
 MOST_PATHS = 200_000_000  # cells of the best-path table
@@ -181,7 +181,7 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
         table = np.log(path.initial)[:, None]
     kept = [table]
     for node in range(nodes - 1):
-        table = _stepped(coded, table, node)
+        table = pushed(entered(coded, table, node), path.matrix(node))
         if (node + 1) % block == 0:
             kept.append(table)
             told(node, 3 * nodes)
@@ -194,17 +194,12 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
         first, last = number * block, min((number + 1) * block, nodes)
         earlier = [kept[number]]
         for node in range(first, last - 1):
-            earlier.append(_stepped(coded, earlier[-1], node))
+            earlier.append(pushed(entered(coded, earlier[-1], node), path.matrix(node)))
         for node in range(last - 1, first - 1, -1):
             joint = np.logaddexp.reduce(earlier[node - first] + next(later), axis=1)
             brought = [by_value(joint, shown, len(path.values)) for _, shown in path.brought(node)]
             rows.append(np.array(brought))
     return rows[::-1]
-
-
-def _stepped(coded: Coded, table: Floats, node: int) -> Floats:
-    seen = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
-    return pushed(seen, coded.walk.matrix(node))
 
 
 def _log_priors(path: Walk, nodes: int) -> Floats:
@@ -227,12 +222,12 @@ def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
         table = np.log(path.initial)[:, None]
     pointers: list[Ints] = []
     for node in range(nodes - 1):
-        ready = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
+        ready = entered(coded, table, node)
         with np.errstate(divide="ignore"):
             moves = np.log(path.matrix(node))[:, :, None] + ready[:, None, :]
         pointers.append(np.argmax(moves, axis=0).astype(np.int16))
         table = moves.max(axis=0)
-    last = shifted(table + coded.tilts(nodes - 1)[:, None], coded.codes(nodes - 1)) + likelihood
+    last = entered(coded, table, nodes - 1) + likelihood
     if last.max() == -math.inf:
         raise InputError("what was seen is impossible under the model")
     state, code = (int(i) for i in np.unravel_index(int(np.argmax(last)), last.shape))

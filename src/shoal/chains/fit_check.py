@@ -14,6 +14,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences, entries_of
+from shoal.core.walk import reached
 
 SIGNIFICANT = 0.01  # p-values below this are called evidence
 NOTICEABLE = 0.01  # share of the bits per step below which a gain is called too small to matter
@@ -177,7 +178,7 @@ def _checked(data: Sequences, chain: MarkovChain, counts: Ints) -> FitCheck:
     rows = counts.sum(axis=1)
     thin = int(rows.argmin())
     barred = np.argwhere(seen & (chain.transition == 0))
-    occurring = data.counts() > 0
+    lost = (data.counts() > 0) & ~reached(chain.initial > 0, chain.transition > 0)
     before, now, after = _triples(data)
     return FitCheck(
         transitions=int(counts.sum()),
@@ -191,11 +192,7 @@ def _checked(data: Sequences, chain: MarkovChain, counts: Ints) -> FitCheck:
         unseen=int((~seen).sum()),
         possible=seen.size,
         impossible=tuple((data.states[int(x)], data.states[int(y)]) for x, y in barred),
-        unreachable=tuple(
-            state
-            for state, there, taken in zip(data.states, occurring, _reached(chain), strict=True)
-            if there and not taken
-        ),
+        unreachable=tuple(data.states[int(state)] for state in np.flatnonzero(lost)),
     )
 
 
@@ -204,14 +201,6 @@ def _log_likelihood(counts: Ints, transition: Floats) -> float:
     seen = counts > 0
     with np.errstate(divide="ignore"):
         return float((counts[seen] * np.log(transition[seen])).sum())
-
-
-def _reached(chain: MarkovChain) -> Ints:
-    """Which states the chain ever takes, followed as booleans from its start."""
-    reached = chain.initial > 0
-    for _ in range(chain.size):
-        reached = reached | (chain.transition[reached] > 0).any(axis=0)
-    return np.asarray(reached)
 
 
 def _triples(data: Sequences) -> tuple[Ints, Ints, Ints]:

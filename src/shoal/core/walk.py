@@ -233,6 +233,16 @@ def kernel_logs(kernel: Kernel) -> LogBounds:
     return log_bounds(kernel.values, kernel.possible, operations)
 
 
+def reached(start: Bools, edges: Bools) -> Bools:
+    """Which states are ever met along `edges` from those of `start`."""
+    seen = start
+    while True:
+        wider = seen | edges[seen].any(axis=0)
+        if np.array_equal(wider, seen):
+            return np.asarray(seen)
+        seen = wider
+
+
 def next_support(support: Bools, transition: Floats) -> Bools:
     """The values possible one step after a set of possible values."""
     return np.asarray((transition[support] > 0).any(axis=0))
@@ -290,9 +300,13 @@ def forward(coded: Coded, initial: Floats) -> Iterator[Floats]:
     node = 0
     while True:
         yield table
-        seen = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
-        table = pushed(seen, coded.walk.matrix(node))
+        table = pushed(entered(coded, table, node), coded.walk.matrix(node))
         node += 1
+
+
+def entered(coded: Coded, table: Floats, node: int) -> Floats:
+    """`table` with what the node's own entries add and show: (states, more codes)."""
+    return shifted(table + coded.tilts(node)[:, None], coded.codes(node))
 
 
 def backward(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[Floats]:

@@ -44,7 +44,8 @@ def pairs_given(model: ChainLaw, secrets: Events) -> tuple[tuple[Given, Given], 
     if model.tied is None:
         raise InputError(NO_LENGTH)
     nodes = nodes_of(model)
-    path = PathLaw(model.walk().values, nodes.initial, nodes.matrix, model.tied)
+    assert nodes.initial is not None
+    path = PathLaw(nodes.values, nodes.initial, nodes.matrix, model.tied)
 
     def given(event: TimeEvent) -> Given:
         automaton = compile_events((event,), path)

@@ -7,7 +7,7 @@ and the laws of Y are kept as numbers that never underflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,39 +16,13 @@ import numpy as np
 
 from shoal.chains.model import ChainLaw
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.walk import UNIT, Wide
+from shoal.core.walk import UNIT, Walk, Wide
 
 
-@dataclass(frozen=True, eq=False)
-class Nodes:
-    """A chain of nodes: the first brings `first` (states, entries), each later one `entry`.
-
-    A plain chain has an entry a node; a chain of order m begins with a node of m entries.
-    """
-
-    initial: Floats
-    matrix: Callable[[int], Floats]  # from node t to node t + 1
-    count: int
-    entry: Ints
-    first: Ints
-    homogeneous: bool
-
-    @property
-    def size(self) -> int:
-        return len(self.entry)
-
-    @property
-    def order(self) -> int:
-        return int(self.first.shape[1])
-
-
-def nodes_of(model: ChainLaw) -> Nodes:
-    """The nodes of a chain of a given length; any first law stands as one that allows them all."""
+def nodes_of(model: ChainLaw) -> Walk:
+    """The walk of a chain of a given length; any first law stands as one that allows them all."""
     walk = model.walk()
-    assert walk.length is not None  # whoever asks has seen to it
-    initial = np.full(walk.size, 1.0 / walk.size) if walk.initial is None else walk.initial
-    first = np.stack(walk.first, axis=1)
-    return Nodes(initial, walk.matrix, walk.length, walk.shown, first, walk.homogeneous)
+    return walk.starting(np.full(walk.size, 1.0 / walk.size)) if walk.initial is None else walk
 
 
 class Layer(NamedTuple):
@@ -65,9 +39,24 @@ class Given:
     steps[s][q, x] is the automaton's state after slot s, from 0 before slot 0.
     """
 
-    nodes: Nodes
+    nodes: Walk
     steps: Sequence[Ints]
     accept: Bools
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+        assert self.nodes.length is not None  # whoever asks has seen to it
+        return self.nodes.length
+
+    @property
+    def entries(self) -> int:
+        return self.count + self.nodes.order - 1
+
+    @property
+    def initial(self) -> Floats:
+        assert self.nodes.initial is not None
+        return self.nodes.initial
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -76,13 +65,13 @@ class Given:
         alive = np.broadcast_to(self.accept[:, None], (len(self.accept), nodes.size))
         found = []
         known: dict[tuple[int, int, bytes, bytes], tuple[Layer, Bools]] = {}
-        for t in range(nodes.count - 1, -1, -1):
+        for t in range(self.count - 1, -1, -1):
             step, matrix = self._step(t), nodes.matrix(max(t - 1, 0))
             key = (id(step), self._which(t), met[t].tobytes(), alive.tobytes())
             if key not in known:
                 here = met[t] & alive
                 q, x = np.nonzero(here)
-                onward = here[step[:, nodes.entry], np.arange(nodes.size)]
+                onward = here[step[:, nodes.shown], np.arange(nodes.size)]
                 known[key] = Layer(x, q), _reaches(onward, matrix.T)
             layer, alive = known[key]
             found.append(layer)
@@ -96,7 +85,7 @@ class Given:
     def certain_from(self) -> int:
         """The first node from which on nothing can undo the event, wherever the chain goes."""
         sure = self.accept
-        for t in range(self.nodes.count - 1, -1, -1):
+        for t in range(self.count - 1, -1, -1):
             if not sure[self.layers[t].q].all():
                 return t + 1
             if t:
@@ -106,8 +95,8 @@ class Given:
     @cached_property
     def single_until(self) -> int:
         """The last node up to which the automaton has had one state only; -1 if not even one."""
-        several = (t for t in range(self.nodes.count) if self._count(t) > 1)
-        return next(several, self.nodes.count) - 1
+        several = (t for t in range(self.count) if self._count(t) > 1)
+        return next(several, self.count) - 1
 
     def beta(self, t: int) -> Wide:
         """P(E | Y_t) on layer t; exactly 1 from `certain_from` on."""
@@ -139,7 +128,7 @@ class Given:
 
     @cached_property
     def _alphas(self) -> list[Wide]:
-        return [Wide.of(self.nodes.initial[self.layers[0].x])]
+        return [Wide.of(self.initial[self.layers[0].x])]
 
     @cached_property
     def widest(self) -> int:
@@ -149,7 +138,7 @@ class Given:
     def move(self, t: int) -> Floats:
         """P(Y_{t+1} = y' | Y_t = y) between the layers t and t + 1; rows may sum to less than 1."""
         here, there = self.layers[t], self.layers[t + 1]
-        goes = self._step(t + 1)[here.q][:, self.nodes.entry[there.x]] == there.q
+        goes = self._step(t + 1)[here.q][:, self.nodes.shown[there.x]] == there.q
         return np.asarray(np.where(goes, self.nodes.matrix(t)[np.ix_(here.x, there.x)], 0.0))
 
     def ahead(self, t: int) -> RowLaw:
@@ -193,20 +182,20 @@ class Given:
         """Which (q, x) can be met at each node, followed as booleans."""
         nodes = self.nodes
         q = np.zeros(nodes.size, dtype=np.int64)
-        for place in range(nodes.order):
-            q = self.steps[place][q, nodes.first[:, place]]
+        for place, values in enumerate(nodes.first):
+            q = self.steps[place][q, values]
         states = np.arange(nodes.size)
         met = np.zeros((self._count(0), nodes.size), dtype=np.bool_)
-        met[q, states] = nodes.initial > 0
+        met[q, states] = self.initial > 0
         found = [met]
         known: dict[tuple[int, int, bytes], Bools] = {}
-        for t in range(1, nodes.count):
+        for t in range(1, self.count):
             step, matrix = self._step(t), nodes.matrix(t - 1)
             key = (id(step), self._which(t), met.tobytes())
             if key not in known:
                 rows, columns = np.nonzero(_reaches(met, matrix))
                 known[key] = np.zeros((self._count(t), nodes.size), dtype=np.bool_)
-                known[key][step[rows, nodes.entry[columns]], columns] = True
+                known[key][step[rows, nodes.shown[columns]], columns] = True
             met = known[key]
             found.append(met)
         return found
@@ -217,7 +206,7 @@ class Given:
 
     def _count(self, t: int) -> int:
         """How many states the automaton has after node t."""
-        last = t == self.nodes.count - 1
+        last = t == self.count - 1
         return len(self.accept) if last else len(self._step(t + 1))
 
 

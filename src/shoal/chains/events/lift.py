@@ -73,7 +73,7 @@ class EventLift:
 
     @property
     def entries(self) -> int:
-        return self.event.nodes.count + self.event.nodes.order - 1
+        return self.event.entries
 
     @cached_property
     def head(self) -> int:
@@ -85,7 +85,7 @@ class EventLift:
     @cached_property
     def tail(self) -> int:
         """A few nodes after the one from which on the chain alone decides, where many are left."""
-        last = self.event.nodes.count - 1
+        last = self.event.count - 1
         certain = max(self.event.certain_from, self.other.certain_from)
         far = self.plain is not None and last - certain > SHORT
         return certain + MARGIN if far else last
@@ -98,7 +98,7 @@ class EventLift:
     @property
     def _outer(self) -> tuple[int, int]:
         """How many entries of the chain alone stand before the first anchor, and after the tail."""
-        return -self.head, self.event.nodes.count - 1 - self.tail
+        return -self.head, self.event.count - 1 - self.tail
 
     @cached_property
     def anchors(self) -> range:
@@ -175,7 +175,7 @@ class _Direction:
 
     def _after(self) -> dict[int, Floats]:
         """W_t from the last node that matters back to the first anchor."""
-        last, tail = self.above.nodes.count - 1, self.lift.tail
+        last, tail = self.above.count - 1, self.lift.tail
         message = np.zeros(self._shape(last)) if tail == last else self._plain(tail, last - tail)
         found = {tail: message}
         steps = _Steps()
@@ -211,8 +211,7 @@ class _Direction:
 
     def _moved(self, t: int) -> Floats:
         """N(y, z): how far the log-density moves with what node t brings."""
-        nodes = self.above.nodes
-        brought = nodes.first if t == 0 else nodes.entry[:, None]
+        brought = np.stack([values for _, values in self.above.nodes.brought(t)], axis=1)
         one, two = brought[self.above.layers[t].x], brought[self.below.layers[t].x]
         return np.asarray(self.metric[one[:, None, :], two[None, :, :]].sum(axis=2) * UP)
 

@@ -7,7 +7,7 @@ automaton, sum): nothing is sampled and no tail is cut. Proof: event_noise.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from shoal.additive.mixture import (
     vector_loss,
     worst_of,
 )
-from shoal.chains.events.given import Given, Nodes
+from shoal.chains.events.given import Given
 from shoal.core.codec import Floats, Ints
 
 MOST_WORK = 3e10  # multiplications of one law: about ten seconds
@@ -164,7 +164,7 @@ class EventSum:
             for row, law in zip(table, side, strict=True):
                 row[np.searchsorted(values, law.codes)] = law.masses
         roundings = max(law.roundings for side in sides for law in side)
-        answers = _decoded(values, self.weights, self.event.nodes)
+        answers = _decoded(values, self.weights, self.event.entries)
         return AnswerPair(answers, tables[0], tables[1], roundings, logs)
 
     def _work(self, values: Ints) -> float:
@@ -187,21 +187,21 @@ def _starts(given: Given, any_start: bool) -> list[Given]:
     for state in given.layers[0].x:
         first = np.zeros(nodes.size)
         first[state] = 1.0
-        found.append(Given(replace(nodes, initial=first), given.steps, given.accept))
+        found.append(Given(nodes.starting(first), given.steps, given.accept))
     return found
 
 
 def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
     """The law of the coded sum given the event: forward on (state, automaton, sum)."""
     nodes = given.nodes
-    code = _coded(weights, nodes)
-    brought = code[nodes.first].sum(axis=1)[given.layers[0].x]
+    code = _coded(weights, given.entries)
+    brought = np.sum([code[values] for values in nodes.first], axis=0)[given.layers[0].x]
     start = given.law(0)
     table, codes = _entered(
         (np.log(start.rows.T) if logs else start.rows.T), np.zeros(1, dtype=np.int64), brought, logs
     )
     deepest = work = 0.0
-    for t in range(nodes.count - 1):
+    for t in range(given.count - 1):
         work += len(table) * len(given.layers[t + 1].x) * len(codes)
         if len(codes) > MOST_VALUES or work > MOST_WORK:
             raise TooLarge(
@@ -210,12 +210,12 @@ def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
                 "once, or use lift"
             )
         arriving = _pushed(given.ahead_logs(t) if logs else given.ahead(t).rows, table, logs)
-        table, codes = _entered(arriving, codes, code[nodes.entry[given.layers[t + 1].x]], logs)
+        table, codes = _entered(arriving, codes, code[nodes.shown[given.layers[t + 1].x]], logs)
         if logs:
             deepest = max(deepest, -float(table.min(initial=0.0, where=table > -math.inf)))
     masses = np.logaddexp.reduce(table, axis=0) if logs else table.sum(axis=0)
     # along a path the roundings of beta cancel but for the first and the last (event_noise.md)
-    roundings = 2.0 * nodes.count * (given.widest + 8.0 + 2.0 * deepest)
+    roundings = 2.0 * given.count * (given.widest + 8.0 + 2.0 * deepest)
     return _CountedSlots(codes, masses, roundings)
 
 
@@ -241,15 +241,14 @@ def _entered(table: Floats, codes: Ints, brought: Ints, logs: bool) -> tuple[Flo
     return moved, grown
 
 
-def _bases(weights: Ints, nodes: Nodes) -> list[int]:
+def _bases(weights: Ints, entries: int) -> list[int]:
     """How many values each label's sum may take; every entry counts from the least weight."""
-    entries = nodes.count + nodes.order - 1
     return [int(extent) * entries + 1 for extent in np.ptp(weights, axis=0)]
 
 
-def _coded(weights: Ints, nodes: Nodes) -> Ints:
+def _coded(weights: Ints, entries: int) -> Ints:
     """One whole number for each row of weights, so that sums of them tell the sums of rows."""
-    bases = _bases(weights, nodes)
+    bases = _bases(weights, entries)
     if math.prod(bases) >= 2**62:
         raise TooLarge("the sums have too many values to be counted; ask for fewer values at once")
     code = np.zeros(len(weights), dtype=np.int64)
@@ -258,13 +257,12 @@ def _coded(weights: Ints, nodes: Nodes) -> Ints:
     return code
 
 
-def _decoded(codes: Ints, weights: Ints, nodes: Nodes) -> Ints:
+def _decoded(codes: Ints, weights: Ints, entries: int) -> Ints:
     """The sums that codes stand for, (codes, labels)."""
     columns = []
-    for base in reversed(_bases(weights, nodes)):
+    for base in reversed(_bases(weights, entries)):
         codes, column = np.divmod(codes, base)
         columns.append(column)
-    entries = nodes.count + nodes.order - 1
     return np.asarray(np.stack(columns[::-1], axis=1) + entries * weights.min(axis=0))
 
 

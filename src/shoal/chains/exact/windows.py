@@ -22,7 +22,7 @@ from shoal.core.codec import Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import time_over
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
-from shoal.core.walk import Walk
+from shoal.core.walk import Walk, reached
 
 if TYPE_CHECKING:
     from shoal.additive.steps import Line
@@ -403,14 +403,13 @@ def _why_slow(task: ChainSum) -> str:
         return "the chain forgets its entries too slowly for its length"
     edges = task.matrices[0] > 0
     alive = np.ones(task.states, np.bool_) if task.initial is None else task.initial > 0
-    for _ in range(task.states):
-        alive = alive | (edges[alive]).any(axis=0)
+    alive = reached(alive, edges)
     inner = edges[np.ix_(alive, alive)]
     if len(communicating_classes(inner.astype(np.float64))) > 1:
         return "the chain has states it never comes back to"
     # a chain without a period connects all states by then
-    reached = reached_in(inner, (len(inner) - 1) ** 2 + 1)
-    return "the chain forgets its entries too slowly" if reached.all() else "the chain has a period"
+    joined = reached_in(inner, (len(inner) - 1) ** 2 + 1).all()
+    return "the chain forgets its entries too slowly" if joined else "the chain has a period"
 
 
 # What a chain answers about a query.

@@ -41,7 +41,7 @@ from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import OutOfTime, cut_short, in_time
 from shoal.core.task import CUT, LiftedModel, Query
-from shoal.core.walk import KernelSegments, Powers, PowerWalk
+from shoal.core.walk import KernelSegments, Powers, PowerWalk, reached
 
 if TYPE_CHECKING:
     from shoal.chains.families import AnyInitialLaw, OrderChain
@@ -108,7 +108,9 @@ class ChainLift(Searched):
                 f"transitions holds {len(steps)} matrices and length is {length}; "
                 f"one matrix per step needs length {len(steps) + 1}"
             )
-        states = np.arange(size) if steps.ndim == 3 else reached(start, steps)
+        states = np.arange(size)
+        if steps.ndim == 2:
+            states = np.flatnonzero(reached(start > 0, steps > 0))
         chosen = np.ix_(states, states)
         kept = steps if steps.ndim == 3 else steps[chosen]
         return cls(states, start[states], kept, entry.restricted(states), length)
@@ -249,16 +251,6 @@ class ChainLift(Searched):
         if node > past.last and self._behind.settled is None:
             return np.ones(len(self.states), dtype=np.bool_)
         return self._behind.support(node)
-
-
-def reached(initial: Floats, transition: Floats) -> npt.NDArray[np.intp]:
-    """The states a homogeneous chain can ever take."""
-    seen = initial > 0
-    while True:
-        wider = seen | (transition[seen] > 0).any(axis=0)
-        if np.array_equal(wider, seen):
-            return np.flatnonzero(seen)
-        seen = wider
 
 
 # What a chain answers about the lift: the tightest of its own, any start's, and the quilts'.

@@ -60,12 +60,10 @@ class NeighbourSide:
 
     def image(self, known: Floats, metric: Floats, trees: Any) -> Floats:
         """What one more entry makes of the bound on neighbours. Rounds up."""
-        from shoal.additive.cone_tree import neighbour_leaks
-
-        leaks = np.empty(len(known))
+        value, _, _, count = *self._slopes(known, metric, trees, 0), self._pairs[1]
         extra = self._slack + 16.0 * (self._pairs[0].shape[1] + 8) * UNIT
-        neighbour_leaks(self._pairs, known, metric, self._index, extra, trees, leaks)
-        return leaks
+        rounded = value + 32.0 * (count + 4) * UNIT + extra
+        return np.where(np.isnan(value), np.inf, np.where(value == 0.0, 0.0, rounded))
 
     def everywhere(self, known: Floats) -> Floats:
         """The shortest way between all pairs of states. Rounds up."""
@@ -96,19 +94,25 @@ class NeighbourSide:
             np.maximum(apart, np.abs(column[self.first] - column[self.second]), out=apart)
         return apart
 
-    def _tangent(self, known: Floats, metric: Floats, trees: Any) -> Tangent | None:
-        from scipy.sparse import csr_array
-
+    def _slopes(
+        self, known: Floats, metric: Floats, trees: Any, entries: int
+    ) -> tuple[Floats, Ints, Floats]:
+        """Λ of each pair, not rounded, and what it hangs on: so many slopes for each state."""
         from shoal.additive.cone_tree import neighbour_slopes
 
         count, width = self._pairs[0].shape
-        value = np.empty(count)
-        places = np.full((count, ENTRIES * width), -1, dtype=np.int64)
-        shares = np.zeros(places.shape)
-        index = self._index
-        if neighbour_slopes(self._pairs, known, metric, index, trees, value, places, shares):
+        value, places = np.empty(count), np.full((count, entries * width), -1, dtype=np.int64)
+        found = value, places, np.zeros(places.shape)
+        neighbour_slopes(self._pairs, known, metric, self._index, trees, *found)
+        return found
+
+    def _tangent(self, known: Floats, metric: Floats, trees: Any) -> Tangent | None:
+        from scipy.sparse import csr_array
+
+        value, places, shares = self._slopes(known, metric, trees, ENTRIES)
+        if np.isnan(value).any():
             return None
-        real = places >= 0
+        count, real = len(value), places >= 0
         starts = np.concatenate([[0], np.cumsum(real.sum(axis=1))])
         return Tangent(value, csr_array((shares[real], places[real], starts), (count, count)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -328,26 +328,25 @@ class LiftLoss(LiftedModel):
 NEAR_ENOUGH = 1.5e-3  # ends this near the budget: noise that much larger is not worth more of them
 
 
-class Lift(Protocol):
-    """A model and a metric per unit of eta, ready to be evaluated at any eta."""
+class Searched:
+    """A model of some `length` and a metric per unit of eta, ready to be evaluated at any eta."""
 
-    @property
-    def length(self) -> int | None: ...
+    length: int | None
 
     @property
     def size(self) -> int:
         """The number of states, or of tuples."""
-        ...
+        raise NotImplementedError
 
     @property
     def unit(self) -> float:
         """The largest entry of the metric."""
-        ...
+        raise NotImplementedError
 
-    @property
+    @cached_property
     def rule(self) -> Rule:
         """The rule used when none is asked for."""
-        ...
+        raise NotImplementedError
 
     def loss(
         self,
@@ -356,30 +355,22 @@ class Lift(Protocol):
         start: LiftLoss | None = None,
         enough: float = CEILING,
         memory: Memory | None = None,
-    ) -> LiftLoss: ...
+    ) -> LiftLoss:
+        """The lift at metric · eta."""
+        raise NotImplementedError
 
-    def endless(self) -> Lift:
+    def endless(self) -> Searched:
         """The same model at any length: never a smaller loss, and no slower for long chains."""
-        ...
+        raise NotImplementedError
 
     def roughly(
         self, eta: float, start: LiftLoss | None, enough: float, memory: Memory
     ) -> LiftLoss:
         """A loss at any length that is quick to have and never smaller."""
-        ...
-
-
-class Searched:
-    """What every such model shares: the search for the largest eta."""
-
-    def roughly(
-        self: Lift, eta: float, start: LiftLoss | None, enough: float, memory: Memory
-    ) -> LiftLoss:
-        """A loss at any length that is quick to have and never smaller."""
         return self.endless().loss(eta, "largest", start, enough, memory)
 
     def largest_eta(
-        self: Lift,
+        self,
         epsilon: float,
         rule: Rule | None = None,
         likely: float = np.inf,
@@ -387,42 +378,31 @@ class Searched:
     ) -> LiftLoss | None:
         """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
 
-        `afresh` evaluates an eta as if nothing had been asked before, and may remember what it
-        said.
+        Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
+        length: each is at most the one before, so an eta that was enough stays enough. A short
+        chain needs no endless one, and few states or caps no cheap rule. The search begins at
+        `likely`: an eta that is much too large costs most, because its bounds grow for long before
+        they are given up. Where states are many an evaluation that starts from another is no
+        cheaper than one `afresh`, as if nothing had been asked before, which the answer needs
+        anyway.
         """
-        return search(self, epsilon, rule, likely, afresh or self.loss)
-
-
-def search(
-    lift: Lift,
-    epsilon: float,
-    rule: Rule | None,
-    likely: float,
-    afresh: Callable[[float], LiftLoss],
-) -> LiftLoss | None:
-    """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
-
-    Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
-    length: each is at most the one before, so an eta that was enough stays enough. A short chain
-    needs no endless one, and few states or caps no cheap rule. The search begins at `likely`: an
-    eta that is much too large costs most, because its bounds grow for long before they are given
-    up. Where states are many an evaluation that starts from another is no cheaper than one afresh,
-    which the answer needs anyway.
-    """
-    # a short chain is its own best bracket: at any length it may hardly ever forget
-    endless = lift.endless() if lift.length is None or lift.length > SHORT else lift
-    enough, memory = 4.0 * epsilon, Memory()
-    chosen = rule or lift.rule
-    stages: list[LossOfEta[LiftLoss]] = [
-        lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
-    ]
-    if lift.size > MANY and rule is None:
-        stages = [lambda eta, start: afresh(eta)]
-    elif endless is not lift:
-        stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
-    if (chosen == "cone" and FEW < lift.size <= MANY) or (chosen == "caps" and lift.size > MANY):
-        stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
-    most = epsilon / max(lift.unit, 1e-300)
-    least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
-    close = CLOSE if lift.size <= MANY else NEAR_ENOUGH
-    return largest_eta(stages, epsilon, most, least, likely, close)
+        # a short chain is its own best bracket: at any length it may hardly ever forget
+        endless = self.endless() if self.length is None or self.length > SHORT else self
+        enough, memory = 4.0 * epsilon, Memory()
+        chosen = rule or self.rule
+        stages: list[LossOfEta[LiftLoss]] = [
+            lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
+        ]
+        if self.size > MANY and rule is None:
+            again = afresh or self.loss
+            stages = [lambda eta, start: again(eta)]
+        elif endless is not self:
+            stages.append(lambda eta, start: self.loss(eta, chosen, start, enough, memory))
+        if (chosen == "cone" and FEW < self.size <= MANY) or (
+            chosen == "caps" and self.size > MANY
+        ):
+            stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
+        most = epsilon / max(self.unit, 1e-300)
+        least = most * 1e-9 if self.length is None else most / self.length / 4.0
+        close = CLOSE if self.size <= MANY else NEAR_ENOUGH
+        return largest_eta(stages, epsilon, most, least, likely, close)

@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
-from shoal.chains.lift.chain import reached
 from shoal.chains.lift.side import LiftLoss, LiftSide, Searched, future_side, past_side
 from shoal.chains.lift.step import DRIFT, FAINT, Ahead, Behind, EntryMetric, behind
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.walk import UNIT, Powers
+from shoal.core.walk import UNIT, Powers, reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,7 @@ class TupleLift(Searched):
         for row in range(len(start)):
             first = row * size % len(start)  # drop the oldest entry, shift the rest
             transition[row, first : first + size] = rows[row]
-        states = reached(start, transition)
+        states = np.flatnonzero(reached(start > 0, transition > 0))
         return cls(tuples[states], start[states], transition[np.ix_(states, states)], unit, length)
 
     @property

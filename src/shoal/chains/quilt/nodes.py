@@ -14,7 +14,6 @@ from shoal.core.errors import InputError
 from shoal.core.walk import (
     TINY,
     UNIT,
-    Kernel,
     KernelSegments,
     LogBounds,
     Powers,
@@ -373,18 +372,8 @@ def max_influence(transition: Floats, initial: Floats, node: int, quilt: Iterabl
         raise InputError(f"quilt is {nodes} for node {node}; nodes count from 0 and exclude it")
     before = [other for other in nodes if other < node]
     after = [other for other in nodes if other > node]
-    supports, law = _history(transition, initial, node)
-    secrets = np.flatnonzero(supports[node])
-    moved = np.zeros((len(secrets), len(secrets)))
-    if before:
-        origins = np.flatnonzero(supports[before[-1]])
-        logs = kernel_logs(_stretch(transition, before[-1], node))
-        past = past_log_ratio(logs, origins, secrets)
-        moved = past + law_log_ratios(law[None], supports[node], node)[0]
-    if after:
-        logs = kernel_logs(_stretch(transition, node, after[0]))
-        moved = moved + future_log_ratio(logs, secrets)
-    return largest(moved)
+    left, right = node - before[-1] if before else None, after[0] - node if after else None
+    return NodeInfluence(ChainNodes(transition, initial), node)(left, right)
 
 
 def future_log_ratio(logs: LogBounds, secrets: Indices) -> Floats:
@@ -460,26 +449,3 @@ def _pair_gap(upper: Floats, lower: Floats, error: float) -> Floats:
     with np.errstate(invalid="ignore"):
         gap = np.fmax.reduce(upper - lower, axis=1, initial=-math.inf)
     return np.asarray(gap + 2.0 * error)
-
-
-def _history(transition: Floats, initial: Floats, node: int) -> tuple[list[Bools], Floats]:
-    """The supports of entries 0..node and the law of entry `node`."""
-    supports, law = [initial > 0], initial
-    for step in range(node):
-        matrix = _matrix(transition, step)
-        supports.append(next_support(supports[-1], matrix))
-        law = law @ matrix
-    return supports, law
-
-
-def _stretch(transition: Floats, first: int, last: int) -> Kernel:
-    """The law of X[last] given X[first]."""
-    kernel = Kernel.of(_matrix(transition, first))
-    for step in range(first + 1, last):
-        kernel = kernel.then(Kernel.of(_matrix(transition, step)))
-    return kernel
-
-
-def _matrix(transition: Floats, step: int) -> Floats:
-    matrix: Floats = transition if transition.ndim == 2 else transition[step]
-    return matrix

@@ -14,8 +14,8 @@ from shoal.chains.exact import cover, past_future, windows
 from shoal.chains.exact.cover import NodeBlocks, follow
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.past_future import PastFutureBound, apart_loss, apart_scale
-from shoal.chains.exact.sums import ChainSum, bridges, chain_sum, separable
-from shoal.chains.exact.windows import least_scale, sum_loss, walked_sum, window_loss
+from shoal.chains.exact.sums import ChainSum, bridges, chain_sum, separable, walked_sum
+from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats

@@ -152,10 +152,8 @@ def _least(fit: list[Plan]) -> Plan:
     """The plan of least cost; `exact` where it comes near, so that the choice is one and the same
     whether or not every row was looked at."""
     best = min(fit, key=lambda plan: plan.cost)
-    for plan in fit:
-        if plan.mechanism == exact.NAME and plan.cost <= best.cost * (1 + _let_be(plan)):
-            return plan
-    return best
+    near = (p for p in fit if p.mechanism == exact.NAME and p.cost <= best.cost * (1 + _let_be(p)))
+    return next(near, best)
 
 
 def _let_be(plan: Plan) -> float:
@@ -483,8 +481,8 @@ def _beside_the_best(plan: Plan) -> str:
     worst = f"At the worst answer it is off by {significant(error.expected, 3)} {error.unit}"
     above = error.expected / least - 1 if least > 0 else math.inf
     if above < FAR:
-        share = max(math.ceil(100 * above), 1)
-        return f"{worst}, within {share} % of the least any release of this answer could be."
+        above = max(math.ceil(100 * above), 1)
+        return f"{worst}, within {above} % of the least any release of this answer could be."
     return f"{worst}; the least any release of this answer could be is {significant(least, 3)}."
 
 
@@ -597,7 +595,6 @@ def _entries(plan: Plan) -> int | None:
 
 def _size(model: Any) -> int | None:
     """Entries of a series, records, or variables, where the model says how many there are."""
-    for name in ("length", "records"):
-        if isinstance(found := getattr(model, name, None), int):
-            return found
-    return len(getattr(model, "variables", ())) or None
+    known = (getattr(model, name, None) for name in ("length", "records"))
+    variables = len(getattr(model, "variables", ())) or None
+    return next((size for size in known if isinstance(size, int)), variables)

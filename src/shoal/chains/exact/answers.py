@@ -14,8 +14,8 @@ from shoal.additive.answer_laws import TOLERANCE, Transport, lattice_gap, path_r
 from shoal.additive.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
 from shoal.chains.exact.blocks import Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
-from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum
-from shoal.chains.exact.windows import check_cells, no_whole_law
+from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells
+from shoal.chains.exact.windows import no_whole_law
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 

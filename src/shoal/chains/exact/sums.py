@@ -10,8 +10,10 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
+from shoal.additive.mixture import TooLarge
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
+from shoal.core.walk import Walk
 
 FLUSHED = 1e-154  # smaller entries of a plain table become 0: their products would be subnormal
 DEEPEST_TABLE = 300.0  # plain tables serve while every smoothed density is above exp(-300)
@@ -102,6 +104,7 @@ def _row_by_row(left: Floats, right: Floats, shape: tuple[int, ...], compiled: b
 # between them. `nodes` is 1 when all nodes share one table. With `logs` it holds logarithms.
 
 
+MAX_CELLS = 20_000_000  # numbers a table of laws of several values may hold
 ROW_TOLERANCE = 1e-6  # rows further from 1 than this are no rounding errors
 
 
@@ -209,6 +212,34 @@ def chain_sum(
         offset=allowed,
         shorter=shorter,
     )
+
+
+def walked_sum(path: Walk, weights: Ints) -> ChainSum:
+    """The sum of a weight per entry along a walk, of every length it covers."""
+    return chain_sum(
+        path.initial,
+        path.matrices if path.fixed else path.matrices[0],
+        weights[path.shown],
+        path.length,
+        label=path.shown,
+        first_weights=sum(weights[values] for values in path.first),
+        first_labels=path.first[:-1],
+        shorter=not path.fixed,
+    )
+
+
+def check_cells(task: ChainSum, weights: Ints) -> None:
+    """TooLarge where the laws of a vector of sums, weights (k, d), cannot be held at once."""
+    assert task.length is not None
+    counts = [reach * task.length + 1 for reach in np.ptp(weights, axis=0).tolist()]
+    lengths = task.length * (task.length if task.shorter else 1)
+    cells = math.prod(counts) * lengths * (int(task.label.max()) + 1)
+    if cells > MAX_CELLS:
+        raise TooLarge(
+            f"a sum of {weights.shape[1]} coordinates over {task.length} entries has "
+            f"{math.prod(counts)} values; with all nodes that is {cells} numbers of at most "
+            f"{MAX_CELLS}: shorten the chain, or ask for one coordinate at a time"
+        )
 
 
 def bounded_by_ends(task: ChainSum) -> bool:

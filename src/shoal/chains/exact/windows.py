@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import NO_NOISE, TooLarge, WorstOutput, step_over
+from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
 from shoal.additive.plans import eta_above
 from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
 from shoal.chains.exact.blocks import INSIDE, MANY, Cell, any_deep, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
-from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, chain_sum, reached_in
+from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells, reached_in, walked_sum
 from shoal.chains.model import ChainLaw, communicating_classes
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError, Refused
@@ -417,7 +417,6 @@ def _why_slow(task: ChainSum) -> str:
 
 MOST_HELD = 20_000_000  # triples of states: beyond, their tables take gigabytes and minutes
 LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
-MAX_CELLS = 20_000_000  # numbers a table of laws of several values may hold
 
 
 def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> AnswerLaws | str:
@@ -587,34 +586,6 @@ class ChainLaws:
         from shoal.chains.exact.answers import chain_ratio
 
         return math.inf if self._several else chain_ratio(NodeBlocks(self.sum), decay)
-
-
-def walked_sum(path: Walk, weights: Ints) -> ChainSum:
-    """The sum of a weight per entry along a walk, of every length it covers."""
-    return chain_sum(
-        path.initial,
-        path.matrices if path.fixed else path.matrices[0],
-        weights[path.shown],
-        path.length,
-        label=path.shown,
-        first_weights=sum(weights[values] for values in path.first),
-        first_labels=path.first[:-1],
-        shorter=not path.fixed,
-    )
-
-
-def check_cells(task: ChainSum, weights: Ints) -> None:
-    """TooLarge where the laws of a vector of sums, weights (k, d), cannot be held at once."""
-    assert task.length is not None
-    counts = [reach * task.length + 1 for reach in np.ptp(weights, axis=0).tolist()]
-    lengths = task.length * (task.length if task.shorter else 1)
-    cells = math.prod(counts) * lengths * (int(task.label.max()) + 1)
-    if cells > MAX_CELLS:
-        raise TooLarge(
-            f"a sum of {weights.shape[1]} coordinates over {task.length} entries has "
-            f"{math.prod(counts)} values; with all nodes that is {cells} numbers of at most "
-            f"{MAX_CELLS}: shorten the chain, or ask for one coordinate at a time"
-        )
 
 
 def no_whole_law(task: ChainSum) -> str | None:

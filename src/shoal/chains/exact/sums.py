@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shoal.additive.mixture import TooLarge
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.walk import Walk
+from shoal.core.walk import Walk, laws_along
 
 FLUSHED = 1e-154  # smaller entries of a plain table become 0: their products would be subnormal
 DEEPEST_TABLE = 300.0  # plain tables serve while every smoothed density is above exp(-300)
@@ -380,10 +380,7 @@ def reached_in(edges: Bools, steps: int) -> Bools:
 def marginal_laws(task: ChainSum, count: int) -> Floats:
     """The laws of the first `count` entries, (count, k), from the one initial law there must be."""
     assert task.initial is not None
-    laws = [task.initial]
-    for node in range(count - 1):
-        laws.append(laws[-1] @ task.matrix(node))
-    return np.array(laws)
+    return laws_along(task.initial, task.matrix, count)
 
 
 def secrets_of(task: ChainSum, label: Ints) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -115,21 +116,18 @@ def attack_contexts(
     visits = [visit(name) for name in secrets.contexts if name in day.states]
     asked = visits if events is None else events
     played, seen, naive_seen = _played(plan, naive, day, contexts, rng, asked, adversary)
-    after = context_beliefs(plan, seen, adversary)
-    weak = _weak(plan, seen, adversary)
+    after, weak = context_beliefs(plan, seen, adversary), None
+    with suppress(InputError):  # who knows frequencies alone may not explain what was shown
+        weak = context_beliefs(plan, seen, adversary, frequencies_only=True)
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
-        played.clock,
-        played.truth,
-        played.outputs,
-        played.naive_outputs,
-        played.events,
-        tuple(day.states[column] for column in columns),
-        day.marginals()[:, columns],
-        context_beliefs(naive, naive_seen, adversary)[:, columns],
-        after[:, columns],
-        None if weak is None else weak[:, columns],
-        _labelled(day, secrets, after),
+        *(getattr(played, part.name) for part in fields(played)),
+        contexts=tuple(day.states[column] for column in columns),
+        before=day.marginals()[:, columns],
+        naive=context_beliefs(naive, naive_seen, adversary)[:, columns],
+        after=after[:, columns],
+        weak=None if weak is None else weak[:, columns],
+        labelled=_labelled(day, secrets, after),
     )
 
 
@@ -207,7 +205,12 @@ def _played(
     if len(contexts) != day.slots:
         raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
     outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
-    seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
+    seen, naive_seen = (
+        tuple(
+            UNREAD if context is None else one for context, one in zip(contexts, out, strict=True)
+        )
+        for out in (outputs, naive_outputs)
+    )
     open_to = [event for event in events if 0 < event.prior(plan.task.family[adversary]) < 1]
     curves: list[EventCurve] = []
     if open_to:
@@ -246,19 +249,6 @@ def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
         state, out = advance(plan, state, context, rng)
         shown.append(out)
     return tuple(shown)
-
-
-def _marked(contexts: Output, outputs: Output) -> tuple[str | None, ...]:
-    """The outputs, with slots that were not read told apart from silence."""
-    pairs = zip(contexts, outputs, strict=True)
-    return tuple(UNREAD if context is None else output for context, output in pairs)
-
-
-def _weak(plan: Plan, output: Output, adversary: int) -> Floats | None:
-    try:
-        return context_beliefs(plan, output, adversary, frequencies_only=True)
-    except InputError:
-        return None  # such a person cannot explain what was shown
 
 
 def context_beliefs(
@@ -417,18 +407,13 @@ def expected_steps(likelihood: Floats, initial: Floats, matrices: Floats) -> Flo
 
 def _likelihood(plan: Plan, output: Output) -> Floats:
     """P(what a slot shows | its state), given what was shown before it, (slots, states)."""
-    order = machine_states(plan.body)
-    day = days_of(plan.task, plan.guarantee.amount, states=order)[0]
-    rows = np.zeros((day.slots, day.size))
-    origin, hidden = -1, suppression_after(plan.body, (-1, 0))
+    known = TableMemory(plan, tables(plan.body))
+    rows = np.zeros((len(output), len(known.states)))
     for slot, shown in enumerate(output):
-        chance = hidden[slot - origin - 1][0]
-        if shown is None:
-            rows[slot] = chance
-        else:
-            place = order.index(shown)
-            rows[slot, place] = 1.0 - chance[place]
-            origin, hidden = slot, suppression_after(plan.body, (slot, place))
+        chance = known.hidden(slot)[0]
+        own = [name == shown for name in known.states]
+        rows[slot] = chance if shown is None else np.where(own, 1.0 - chance, 0.0)
+        known.onward(shown)
     return rows
 
 

@@ -14,7 +14,8 @@ sensitive (Theorem 7). Götz, Nath & Gehrke 2012, Section 6.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -440,23 +441,17 @@ def output_of(sweep: Sweep, peak: SweepPeak) -> Output:
 # backward masses of (state of the machine, context), in logarithms.
 
 
-class OutputSlot(NamedTuple):
-    """One slot of an output: log P(output | machine state, context), and the state after it.
-
-    Rows are the states the machine may be in; `after` counts those of the next slot, -1 where the
-    output is impossible.
-    """
-
-    chance: Floats
-    after: Ints
-
-
 class WitnessedDay(NamedTuple):
     """A whole output, P(X_t = j | output), and a bound on the relative error of that."""
 
     output: Output
     beliefs: Floats
     error: float
+
+
+# log P(output | machine state, context) of one slot, and the machine's state after it as a number
+# among those of the next slot, -1 where the output is impossible
+OutputSlot = tuple[Floats, Ints]
 
 
 def told(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
@@ -472,15 +467,26 @@ def told(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
     states: list[Any] = [machine.init()]
     forward, slots, output = [law], [], []
     for t in range(day.slots):
-        asked = _Asked(machine, states, day.states, np.isfinite(law))
-        shown = begun[t] if t < len(begun) else _likeliest(asked, law, day.states)
-        slot, states = asked.slot(shown, day.states)
-        if not states:
+        pairs = [(m, j) for m, j in np.argwhere(np.isfinite(law)).tolist()]
+        hidden = np.ones(law.shape)
+        for m, j in pairs:
+            hidden[m, j] = hide_chance(machine, states[m], day.states[j])
+        shown = begun[t] if t < len(begun) else _likeliest(hidden, law, day.states)
+        word = OneWord(0 if shown is None else FINE - 1)
+        chance, after = np.full(law.shape, -np.inf), np.full(law.shape, -1, dtype=np.int64)
+        found: dict[Any, int] = {}
+        for m, j in pairs:
+            likely = hidden[m, j] if shown is None else 1 - hidden[m, j]
+            if likely > 0 and shown in (None, day.states[j]):
+                state = machine.step(states[m], day.states[j], word)[0]
+                chance[m, j], after[m, j] = np.log(likely), found.setdefault(state, len(found))
+        if not found:
             return None
+        states = list(found)
         output.append(shown)
-        slots.append(slot)
+        slots.append((chance, after))
         if t + 1 < day.slots:
-            law = _onward(law + slot.chance, slot.after, len(states), moves[t])
+            law = _onward(law + chance, after, len(states), moves[t])
             forward.append(law)
     beliefs = _backward(forward, slots, moves)
     sizes = [np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in (*forward, moves)]
@@ -500,12 +506,12 @@ def _onward(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
 
 def _backward(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> Floats:
     beliefs = np.zeros((len(slots), forward[0].shape[1]))
-    onward = slots[-1].chance
+    onward = slots[-1][0]
     for t in range(len(slots) - 1, -1, -1):
         if t + 1 < len(slots):
+            chance, after = slots[t]
             later = log_sum((moves[t][None, :, :] + onward[:, None, :]).transpose(2, 0, 1))
-            place = np.maximum(slots[t].after, 0)
-            onward = slots[t].chance + later[place, np.arange(later.shape[1])[None, :]]
+            onward = chance + later[np.maximum(after, 0), np.arange(later.shape[1])[None, :]]
             onward = onward - onward.max()
         joint = forward[t] + onward
         parts = np.exp(joint - joint.max()).sum(axis=0)
@@ -513,37 +519,9 @@ def _backward(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> 
     return beliefs
 
 
-class _Asked:
-    """What the machine does at one slot, in each of its states, with each possible context."""
-
-    def __init__(
-        self, machine: Machine, states: list[Any], names: tuple[str, ...], possible: Any
-    ) -> None:
-        self.machine, self.states = machine, states
-        self.pairs = [(int(m), int(j)) for m, j in np.argwhere(possible)]
-        self.hidden = np.full(possible.shape, np.nan)
-        for m, j in self.pairs:
-            self.hidden[m, j] = hide_chance(machine, states[m], names[j])
-
-    def slot(self, shown: str | None, names: tuple[str, ...]) -> tuple[OutputSlot, list[Any]]:
-        """The slot for one output, and the states the machine may be in afterwards."""
-        chance = np.full(self.hidden.shape, -np.inf)
-        after = np.full(self.hidden.shape, -1, dtype=np.int64)
-        found: dict[Any, int] = {}
-        for m, j in self.pairs:
-            likely = self.hidden[m, j] if shown is None else 1 - self.hidden[m, j]
-            if likely > 0 and shown in (None, names[j]):
-                word = 0 if shown is None else FINE - 1
-                state = self.machine.step(self.states[m], names[j], OneWord(word))[0]
-                chance[m, j] = np.log(likely)
-                after[m, j] = found.setdefault(state, len(found))
-        return OutputSlot(chance, after), list(found)
-
-
-def _likeliest(asked: _Asked, law: Floats, names: tuple[str, ...]) -> str | None:
+def _likeliest(hidden: Floats, law: Floats, names: tuple[str, ...]) -> str | None:
     """Nothing, or the context that is likelier than that."""
     masses = np.exp(law - law.max())
-    hidden = np.nan_to_num(asked.hidden, nan=1.0)
     shown = (masses * (1 - hidden)).sum(axis=0)
     best = int(np.argmax(shown))
     return names[best] if shown[best] > (masses * hidden).sum() else None
@@ -569,13 +547,6 @@ def hide_chance(machine: Machine, state: Any, observed: str) -> float:
     return _threshold(hidden, FINE) / FINE
 
 
-def _threshold(hidden: Any, words: int) -> int:
+def _threshold(hidden: Callable[[int], bool], words: int) -> int:
     """The least word that is not hidden; `words` when all are."""
-    low, high = 0, words
-    while low < high:
-        middle = (low + high) // 2
-        if hidden(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(range(words), True, key=lambda word: not hidden(word))

@@ -121,7 +121,7 @@ def attack_contexts(
         weak = context_beliefs(plan, seen, adversary, frequencies_only=True)
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
-        *(getattr(played, part.name) for part in fields(played)),
+        **{part.name: getattr(played, part.name) for part in fields(played)},
         contexts=tuple(day.states[column] for column in columns),
         before=day.marginals()[:, columns],
         naive=context_beliefs(naive, naive_seen, adversary)[:, columns],

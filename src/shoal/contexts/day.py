@@ -57,14 +57,12 @@ class DayChain(Law):
                 f"(T - 1, {size}, {size}), one matrix per step"
             )
         array = _with_idle_rows(array, initial)
-        object.__setattr__(self, "states", states)
-        object.__setattr__(self, "initial", initial)
         checked = checked_rows(array, "transition", array.shape) if len(array) else locked(array)
-        object.__setattr__(self, "transition", checked)
-        minutes = whole(self.slot_minutes, "slot_minutes", least=0)
-        object.__setattr__(self, "slot_minutes", minutes)
-        start = whole(self.start_minute, "start_minute", least=0)
-        object.__setattr__(self, "start_minute", start)
+        fields: dict[str, Any] = {"states": states, "initial": initial, "transition": checked}
+        for name in ("slot_minutes", "start_minute"):
+            fields[name] = whole(getattr(self, name), name, least=0)
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(

@@ -20,7 +20,7 @@ from shoal.contexts.stream import ContextStream, advance, charge_day, comes_afte
 from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
-from shoal.core.plan import Answer, Machine, Plan, Release
+from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import dumps, loads
 from shoal.events.window import SlotClock
 from shoal.jobs.census import Census
@@ -38,53 +38,43 @@ SUPPRESSED = -1  # in place of a context
 OUTSIDE = "a reading outside the slots of the day"
 
 
-def release_days(
-    plan: Plan,
-    census: Census,
-    units: Sequence[int],
-    states: tuple[str, ...],
-    *,
-    by_clock: bool,
-    seed: int | None = None,
-    charging: Charging | None = None,
-) -> tuple[pl.DataFrame, list[int], dict[int, str]]:
-    """One row per day, the units released, and the units refused with the reason.
+def _release(
+    plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None
+) -> Made:
+    """One row per day, the rows of the data behind them, and the units refused with the reason.
 
-    `by_clock`: times are of the calendar, and the model says how long a slot is (one of more than
-    a day is of a week, from Monday); else a time is the number of its slot. The first reading of a
-    slot counts, as in a live stream.
+    Where times are of the calendar the model says how long a slot is (one of more than a day is of
+    a week, from Monday); else a time is the number of its slot. The first reading of a slot counts,
+    as in a live stream.
     """
     model = day_of(plan)
-    slots = _slots(census, model, by_clock=by_clock)
+    slots = _slots(census, model, by_clock=job.layout.on_the_wall)
     refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
     outside = _outside(census, slots, model.slots)
     refused |= {unit: OUTSIDE for unit in units if unit in outside and unit not in refused}
     kept = [unit for unit in units if unit not in refused]
 
     def shown(unit: int) -> list[int]:
-        rng = source_of(seed, plan, census.subjects[unit], census.periods[unit])
+        rng = source_of(job.seed, plan, census.subjects[unit], census.periods[unit])
         mine = slice(census.bounds[unit], census.bounds[unit + 1])
-        return through_day(plan, slots[mine], census.values[mine], states, rng)
+        return _through_day(plan, slots[mine], census.values[mine], job.states, rng)
 
     if charging is None:
         days = {unit: shown(unit) for unit in kept}
     else:
         days = _charged(plan, census, kept, shown, charging, refused)
-    return _table(plan, census, days, secure=seed is None), list(days), refused
+    table = _table(plan, census, days, secure=job.seed is None)
+    return Made(table, all_rows(census, list(days)), refused)
 
 
-def through_day(
+def _through_day(
     plan: Plan, slots: Ints, contexts: Ints, states: tuple[str, ...], rng: Rng
 ) -> list[int]:
     """What each slot of a day shows: the index of the context, or SUPPRESSED."""
-    machine = plan.body
-    assert isinstance(machine, Machine)
+    machine: Any = plan.body
     own = {name: place for place, name in enumerate(plan.task.query.states)}
-    first: dict[int, int] = {}
-    for slot, context in zip(slots.tolist(), contexts.tolist(), strict=True):
-        first.setdefault(slot, context)
-    state = machine.init()
-    answers = []
+    first = dict(zip(slots.tolist()[::-1], contexts.tolist()[::-1], strict=True))
+    state, answers = machine.init(), []
     for slot in range(day_of(plan).slots):
         context = first.get(slot, SUPPRESSED)
         observed = states[context] if context >= 0 else None
@@ -166,21 +156,6 @@ def _table(plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bo
         *(pl.lit(value).alias(name) for name, value in guarantee_of(plan).items()),
         pl.lit(secure).alias("secure"),
     )
-
-
-def _release(
-    plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None
-) -> Made:
-    days, kept, refused = release_days(
-        plan,
-        census,
-        units,
-        job.states,
-        by_clock=job.layout.on_the_wall,
-        seed=job.seed,
-        charging=charging,
-    )
-    return Made(days, all_rows(census, kept), refused)
 
 
 def _calendar(plan: Plan) -> str | None:

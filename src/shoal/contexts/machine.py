@@ -95,7 +95,7 @@ Prepared = Callable[[], AfterGaps]  # the model, made when it is first asked for
 Segmented = tuple[dict[Origin, Remembering], Ints]  # what follows a release, and digits of visits
 
 
-def _set(value: Value, **fields: Any) -> None:
+def set_fields(value: Value, **fields: Any) -> None:
     """Fields of a frozen value, while it is being made."""
     for name, field_value in fields.items():
         object.__setattr__(value, name, field_value)
@@ -110,7 +110,7 @@ class Mask(Value):
 
     def remember(self, states: tuple[str, ...], tables: dict[Origin, tuple[int, int]]) -> None:
         """Keeps what every step looks up."""
-        _set(self, _index={name: place for place, name in enumerate(states)}, _tables=tables)
+        set_fields(self, _index={name: place for place, name in enumerate(states)}, _tables=tables)
 
     def context_of(self, observed: Any) -> int:
         """The index of a context; -1 for a missing or unknown one, which is suppressed."""
@@ -224,7 +224,7 @@ class VectorMask(Mask):
                 f"codes has shape {codes.shape}; a day on {len(self.states)} contexts needs 16-bit "
                 f"codes of shape (slots, {len(self.states)})"
             )
-        _set(self, states=tuple(self.states), codes=locked(codes, np.uint16))
+        set_fields(self, states=tuple(self.states), codes=locked(codes, np.uint16))
         self.remember(self.states, {})
 
     @property
@@ -269,7 +269,7 @@ class SegmentMask(Tabled):
         if len(starts) != len(origins) + 1 or (len(starts) and starts[-1] != len(self.codes)):
             raise InputError("starts must hold one more number than origins, up to the last code")
         codes, states = locked(self.codes, np.uint16), tuple(self.states)
-        _set(self, states=states, origins=origins, starts=starts, codes=codes)
+        set_fields(self, states=states, origins=origins, starts=starts, codes=codes)
         check_origins(origins, self.slots, len(self.states))
         rows, rest = np.divmod(np.diff(starts), len(self.states))
         outside = (rows < 0) | (rows > self.slots - 1 - origins[:, 0])
@@ -384,7 +384,7 @@ class HistoryMask(Tabled):
         if not len(origins) == len(self.windows) == len(self.starts) - 1:
             raise InputError("windows must hold one number per origin, starts one more")
         numbers = {n: locked(getattr(self, n), np.int64) for n in ("digits", "windows", "starts")}
-        _set(self, origins=origins, codes=locked(self.codes, np.uint32), **numbers)
+        set_fields(self, origins=origins, codes=locked(self.codes, np.uint32), **numbers)
         self._check()
         self.remember(self.states, _by_origin(origins, self.starts[:-1], self.windows))
 
@@ -492,7 +492,7 @@ class SimulatableMask(Mask):
             )
         narrow = table.max(initial=0) <= np.iinfo(np.int16).max  # as days of any length once were
         kind = np.int16 if narrow else np.int32
-        _set(self, states=tuple(self.states), table=locked(table, kind))
+        set_fields(self, states=tuple(self.states), table=locked(table, kind))
         self.remember(self.states, {})
 
     @property

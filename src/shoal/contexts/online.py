@@ -20,7 +20,7 @@ from shoal.chains.events.answers import RISES, EventLaws
 from shoal.chains.events.sums import AnswerPair
 from shoal.contexts.checks.task import ALONE, BY_THE_CLOCK, in_order, over, rules
 from shoal.contexts.day import DayChain, day_chains
-from shoal.contexts.machine import Mask
+from shoal.contexts.machine import Mask, set_fields
 from shoal.contexts.secrets import CurrentState
 from shoal.core.charge import Guarantee, Rng
 from shoal.core.codec import Floats, Ints, Value, locked
@@ -73,9 +73,8 @@ class OnlineMask(Mask):
         days = tuple(self.days)
         if not days or len({(day.states, day.slots) for day in days}) != 1:
             raise InputError("days must hold day chains on the same contexts and slots")
-        object.__setattr__(self, "days", days)
-        object.__setattr__(self, "mixture", tuple(float(weight) for weight in self.mixture))
-        object.__setattr__(self, "cuts", tuple(locked(cut) for cut in self.cuts))
+        mixture = tuple(float(weight) for weight in self.mixture)
+        set_fields(self, days=days, mixture=mixture, cuts=tuple(locked(cut) for cut in self.cuts))
         if self.cuts and len(self.cuts) != days[0].slots:
             raise InputError(f"cuts must hold one array for each of {days[0].slots} slots")
         self.remember(days[0].states, {})
@@ -171,7 +170,7 @@ class DayGiven(Law):
 
     def __post_init__(self) -> None:
         mask, outputs = self.mask, tuple(self.outputs)
-        object.__setattr__(self, "states", tuple(self.states))
+        set_fields(self, states=tuple(self.states), outputs=outputs)
         if sorted(self.states) != sorted(mask.states):
             raise InputError(f"states are {list(self.states)}, and the mask has others")
         if len(mask.days) > 1:
@@ -184,7 +183,6 @@ class DayGiven(Law):
         unknown = next((o for o in outputs if o not in (*mask.states, None, UNREAD)), None)
         if unknown is not None:
             raise InputError(f"outputs holds {unknown!r}, which is no context of the model")
-        object.__setattr__(self, "outputs", outputs)
 
     @classmethod
     def of(cls, plan: Plan, outputs: Sequence[Any], unread: Sequence[int] = ()) -> Self:
@@ -420,12 +418,10 @@ def loss(plan: Plan) -> float:
     if not isinstance(body, OnlineMask) or not isinstance(certificate, OnlineCertificate):
         return math.inf
     events = _events(plan.task, amount)
-    if (body.days, body.secrets) != (_days(plan.task), events):
-        return math.inf
-    if (body.memory_kind, body.mixture) != (events.options.memory, events.options.mixture):
-        return math.inf
-    said = certificate.releases, certificate.slots
-    if body.amount > amount or said != (-plan.cost, body.slots) or plan.composition != (ALONE,):
+    said = certificate.releases, certificate.slots, plan.composition
+    own = body.days, body.secrets, body.memory_kind, body.mixture
+    asked = _days(plan.task), events, events.options.memory, events.options.mixture
+    if own != asked or body.amount > amount or said != (-plan.cost, body.slots, (ALONE,)):
         return math.inf
     body.program()  # refuses cuts that do not fit
     return float(body.amount)

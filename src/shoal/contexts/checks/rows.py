@@ -22,7 +22,7 @@ from shoal.contexts.checks import task as mask_task
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.contexts.search import pacing
-from shoal.contexts.search.adaptive import occurring, search, simulatable_segments
+from shoal.contexts.search.adaptive import next_releases, occurring, search, simulatable_segments
 from shoal.contexts.search.beliefs import (
     LEVELS,
     Codes,
@@ -37,7 +37,7 @@ from shoal.contexts.search.greedy import Grid, best_of, best_on_grid, orders
 from shoal.contexts.search.pacing import LOOKS, SPEED, Clock, Effort, SearchEnded, look_costs
 from shoal.contexts.search.window import affordable, windowed
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Machine, Plan
@@ -120,10 +120,13 @@ class Checks:
         time ran out, what follows is suppressed. `LiveSimulatable` runs the same check without the
         table, for streams that must start at once.
         """
-        table = pacing.shared(
-            (self.task, self.delta, "next releases"),
-            lambda: mask_task.marked(self.days, pacing.effort_for(SIMULATABLE).part(TABLE)),
-        )
+
+        def found() -> Ints:
+            table = next_releases(self.days, pacing.effort_for(SIMULATABLE).part(TABLE))
+            table[1:][~jointly_releasable(self.days)] = -1  # contexts that are never shown
+            return table
+
+        table = pacing.shared((self.task, self.delta, "next releases"), found)
         releases = min(simulatable_segments(one, table).expected for one in self.days)
         body = SimulatableMask(self.contexts, table)
         return self.plan(SIMULATABLE, body, releases, SIMULATABLE_REASON)

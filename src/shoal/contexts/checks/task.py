@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import Mask, memoryless, prepared
-from shoal.contexts.search.adaptive import forwards, full, next_releases
+from shoal.contexts.search.adaptive import forwards, full
 from shoal.contexts.search.beliefs import (
     START,
     Day,
@@ -38,7 +38,7 @@ from shoal.contexts.search.memory import (
     histories_rise,
     histories_value,
 )
-from shoal.contexts.search.pacing import Effort, by_clock, shared
+from shoal.contexts.search.pacing import by_clock, shared
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.charge import Alone, Composition, Guarantee
 from shoal.core.codec import Floats, Ints
@@ -373,13 +373,6 @@ def machine_states(body: Any) -> tuple[str, ...]:
     """The contexts of a machine, in the order of its tables."""
     names: tuple[str, ...] = body.states
     return names
-
-
-def marked(days: Sequence[Day], work: float | Effort = np.inf) -> np.ndarray[Any, Any]:
-    """The slots of the simulatable check, with -1 for contexts that are never shown."""
-    table = next_releases(days, work)
-    table[1:][~jointly_releasable(days)] = -1
-    return table
 
 
 # How often each context is shown at each slot, exactly, and why it is not shown more often.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,45 +39,18 @@ AT_ONCE = 60  # broken bounds added in a round, the worst first
 ATTEMPTS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Bounds Σ (held - b(secret)·mass)·x ≤ 0 in coordinates: each row has a secret of its own."""
-
-    row: Ints
-    column: Ints
-    held: Floats
-    mass: Floats
-    secret: Ints
-
-    def matrix(self, bound: Floats, count: int) -> Any:
-        """The rows as a sparse matrix, for these bounds."""
-        from scipy.sparse import csr_array
-
-        amounts = self.held - bound[self.secret[self.row]] * self.mass
-        return csr_array((amounts, (self.row, self.column)), shape=(len(self.secret), count))
-
-    def joined(self, other: Rows) -> Rows:
-        """These rows and then the other ones."""
-        return Rows(
-            np.concatenate([self.row, other.row + len(self.secret)]),
-            np.concatenate([self.column, other.column]),
-            np.concatenate([self.held, other.held]),
-            np.concatenate([self.mass, other.mass]),
-            np.concatenate([self.secret, other.secret]),
-        )
+# a row Σ (held - b(secret)·mass)·x ≤ 0: the numbers of its variables, held, mass and secret
+BoundRow = tuple[Ints, Floats, Floats, int]
 
 
-def rows_of(parts: list[tuple[Ints, Floats, Floats, int]]) -> Rows:
-    """One row from each (columns, held, mass, secret)."""
-    sizes = [len(columns) for columns, *_ in parts]
-    empty: list[Any] = [np.empty(0)]
-    return Rows(
-        np.repeat(np.arange(len(parts)), sizes),
-        np.concatenate([*empty, *(part[0] for part in parts)]).astype(np.int64),
-        np.concatenate([*empty, *(part[1] for part in parts)]),
-        np.concatenate([*empty, *(part[2] for part in parts)]),
-        np.array([part[3] for part in parts], dtype=np.int64),
-    )
+def matrix_of(rows: list[BoundRow], bound: Floats, count: int) -> Any:
+    """The rows as a sparse matrix in `count` variables, for these bounds."""
+    from scipy.sparse import csr_array
+
+    amounts = np.concatenate([held - bound[secret] * mass for _, held, mass, secret in rows])
+    which = np.repeat(np.arange(len(rows)), [len(columns) for columns, *_ in rows])
+    columns = np.concatenate([columns for columns, *_ in rows])
+    return csr_array((amounts, (which, columns)), shape=(len(rows), count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +69,7 @@ class Stretch:
     shown: Bools
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(NamedTuple):
     """The variables of an optimum, and what no policy whatever exceeds: weak duality."""
 
     x: Floats
@@ -162,7 +134,7 @@ class SegmentProgram:
 
     def _solution(self, bound: Floats) -> Solution | None:
         """The optimum with the bounds asked for so far."""
-        rows = self._bounds.joined(self._tail_bounds())
+        rows = [*self._bounds, *self._tail_bounds()]
         for tolerance, simplify in ATTEMPTS:
             found = self._solved(rows, bound, tolerance, simplify)
             if found.status == 0:
@@ -171,10 +143,10 @@ class SegmentProgram:
                 break
         return None
 
-    def _solved(self, rows: Rows, bound: Floats, tolerance: float, simplify: bool) -> Any:
+    def _solved(self, rows: list[BoundRow], bound: Floats, tolerance: float, simplify: bool) -> Any:
         from scipy.optimize import linprog
 
-        limits = rows.matrix(bound, self.count) if len(rows.secret) else None
+        limits = matrix_of(rows, bound, self.count) if rows else None
         options = {
             "primal_feasibility_tolerance": tolerance,
             "dual_feasibility_tolerance": tolerance,
@@ -183,7 +155,7 @@ class SegmentProgram:
         return linprog(
             -self._gains,
             A_ub=limits,
-            b_ub=None if limits is None else np.zeros(len(rows.secret)),
+            b_ub=None if limits is None else np.zeros(len(rows)),
             A_eq=self._flows[0],
             b_eq=self._flows[1],
             bounds=np.stack([np.zeros(self.count), self._upper], axis=1),
@@ -191,16 +163,16 @@ class SegmentProgram:
             options=options | ({"time_limit": self.seconds} if self.seconds < np.inf else {}),
         )
 
-    def _dual(self, found: Any, rows: Rows) -> float:
+    def _dual(self, found: Any, rows: list[BoundRow]) -> float:
         """What no policy exceeds under the bounds as they are, from the solver's multipliers.
 
         max g·x ≤ y·right + Σ upper·max(0, g - y·flows - z·rows) for all y and all z ≥ 0.
         """
         prices = -found.eqlin.marginals
         rest = self._gains - self._flows[0].T @ prices
-        if len(rows.secret):
-            true = self.day.bound
-            rest = rest - rows.matrix(true, self.count).T @ np.maximum(0, -found.ineqlin.marginals)
+        if rows:
+            limits = matrix_of(rows, self.day.bound, self.count)
+            rest = rest - limits.T @ np.maximum(0, -found.ineqlin.marginals)
         return float(self._flows[1] @ prices + self._upper @ np.maximum(0, rest))
 
     def _entering(self, solution: Floats) -> tuple[Floats, Floats]:
@@ -278,7 +250,7 @@ class SegmentProgram:
         return csr_array(entries, shape=(len(right), self.count)), right
 
     @cached_property
-    def _bounds(self) -> Rows:
+    def _bounds(self) -> list[BoundRow]:
         """The rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret inside the window."""
         parts = []
         for k, numbers in enumerate(self.index):
@@ -290,9 +262,9 @@ class SegmentProgram:
                 for c in np.flatnonzero(self.secrets[k][alive].any(axis=0)):
                     held = mass * self.secrets[k][alive, c]
                     parts.append((numbers[alive, j] + 1, held, mass, int(c)))
-        return rows_of(parts)
+        return parts
 
-    def _tail_bounds(self) -> Rows:
+    def _tail_bounds(self) -> list[BoundRow]:
         """The same for the outcomes of the tail asked for."""
         histories, states, past = self._last
         columns = self.index[-1][histories, states]
@@ -310,7 +282,7 @@ class SegmentProgram:
                 belief = ((onward @ inside) / safe)[states]
             mass = mass / mass.sum()
             parts.append((columns, mass * belief, mass, secret))
-        return rows_of(parts)
+        return parts
 
     def tables(self, solution: Solution, margin: float, mix: float) -> tuple[FineCodes, ...]:
         """Suppression tables of the solution's masses, `mix` of them replaced by another policy's.

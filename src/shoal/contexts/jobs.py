@@ -167,9 +167,6 @@ def _calendar(plan: Plan) -> str | None:
 JOB = StreamJob(_release, by_days=True, calendar=_calendar)
 
 
-# Live, a person's rows at a time: days only go forward, and each is charged when it begins.
-
-
 class LiveContexts:
     """Live streams of contexts: rows are slots of days."""
 

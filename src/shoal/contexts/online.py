@@ -302,11 +302,6 @@ def _moved(
     return found
 
 
-# The online check: events nobody may become surer of, decided slot by slot by a public filter.
-#
-# Proof: mask_online.md.
-
-
 NAME = "mask-online"
 BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
 STEPS = 1000  # slots of sampled histories otherwise: a second or two

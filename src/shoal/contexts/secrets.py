@@ -234,9 +234,6 @@ def joint_contexts(
     return union, min(delta for _, delta in listed)
 
 
-# The query of a context stream: the current state, at every step.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CurrentState(Value):
     """Which state one is in, asked at every step of a stream and released as it is or not at all.

@@ -198,9 +198,6 @@ def _product(one: Automaton, other: Automaton) -> Automaton:
     return Automaton(tuple(steps), np.hstack([one.accept[first], other.accept[second]]))
 
 
-# What a chain says of events: the law of (automaton, state), beliefs in each event, priors.
-
-
 def beliefs(automaton: Automaton, law: PathLaw) -> list[Floats]:
     """beta[t][e, q, x] = P(event e | X_t = x, automaton at q after slot t), for every slot t.
 

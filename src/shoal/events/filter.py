@@ -378,9 +378,6 @@ def chances(program: Program, held: Sequence[Held], codes: Ints) -> Floats:
     return np.append(each, max(0.0, 1.0 - float(each.sum())))
 
 
-# From events and an amount to the program that keeps every belief within bounds.
-
-
 def program_of(
     laws: Sequence[PathLaw],
     secrets: Events,
@@ -461,9 +458,6 @@ def _bounds(change: str, place: int, chances: Floats, amount: float, law: PathLa
     if change == "rise-and-fall" and least > 0:
         found.append(Bound(None, place, (1 - error) / least))
     return found
-
-
-# A simplex for tiny programs that start at a feasible point, and whose every iterate is one.
 
 
 PIVOTS = 20  # times the number of rows and columns: what random programs need is about one

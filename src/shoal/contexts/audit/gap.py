@@ -117,9 +117,6 @@ def _facts(day: DayChain, rows: list[FactRow], kinds: int) -> Facts:
     return Facts(slot, weight, share, prior, kind, tuple(row[4] for row in rows), kinds)
 
 
-# One slot: laws of the context, and beliefs given each context, moved on.
-
-
 THIN = 1e-100  # below it a plain product of law, probability and move might lose digits
 WIDE = 4096  # columns moved on together in logarithms
 
@@ -260,9 +257,6 @@ class Visits:
         """The relative error of one more average over contexts and histories."""
         top = np.abs(self.law[np.isfinite(self.law)]).max(initial=0.0)
         return rounding(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
-
-
-# The gaps after many releases, followed together slot by slot.
 
 
 CONVERSION = 8 * (1 - math.log(THIN)) * HALF_ULP  # relative error of logarithms made plain

@@ -167,9 +167,6 @@ class OneWord:
         return np.full(count, self._word, dtype=np.uint64)
 
 
-# Every release that can come up, followed through the gap after it.
-
-
 ROOM = 2e7  # numbers held for the releases followed together
 
 

@@ -261,9 +261,6 @@ ADAPTIVE_ROW = _row(ADAPTIVE, partial(_searched, name=ADAPTIVE))
 OPTIMAL_ROW = _row(OPTIMAL, partial(_searched, name=OPTIMAL), mask_task.refuse_families)
 
 
-# One call from a day and its secrets to the check that shows the most.
-
-
 def mask(
     day: DayChain | Sequence[DayChain],
     secrets: SensitiveContexts | Events,

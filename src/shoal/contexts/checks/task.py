@@ -97,9 +97,6 @@ def _days(task: Task) -> tuple[DayChain, ...]:
     return days
 
 
-# What all checks of context streams share: which tasks they take, what they promise and why.
-
-
 TOLERANCE = 1e-12  # relative, of a plan's own re-check
 AGREE = 1e-9  # numbers of a certificate, evaluated again
 NOTION = "delta-privacy"
@@ -373,9 +370,6 @@ def machine_states(body: Any) -> tuple[str, ...]:
     """The contexts of a machine, in the order of its tables."""
     names: tuple[str, ...] = body.states
     return names
-
-
-# How often each context is shown at each slot, exactly, and why it is not shown more often.
 
 
 def shown_rates(plan: Plan) -> Floats:

@@ -258,9 +258,6 @@ def released_fraction(day: Day, suppression: Floats) -> float:
     return float((day.prior * (1.0 - suppression)).sum())
 
 
-# The worst beliefs once more, rounded up: for a promise, not for a search.
-
-
 NEAR = 1e-9  # of a rise: segments this near the worst are evaluated again
 NO_RISE = 1e-12  # rises up to this are nothing but rounding
 DIGITS = 50
@@ -356,9 +353,6 @@ def _onward(
         for j, chance in row if mass else ():
             out[j] = rounding.fma(mass, chance, out[j])
     return out
-
-
-# A day as the compiled searches for segments take it: its arrays side by side, under names.
 
 
 class Arrays(NamedTuple):

@@ -262,9 +262,6 @@ def paces_of(slots: int) -> Callable[[int], Floats]:
     return paces
 
 
-# The search for one segment after the other, each beginning with what the last ones taught.
-
-
 NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
 
 

@@ -284,9 +284,6 @@ def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> fl
     return total
 
 
-# The best policy of one segment: passes with different paces, then single changes of them.
-
-
 FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
 
 

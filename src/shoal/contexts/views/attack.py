@@ -300,9 +300,6 @@ def belief_chart(clock: tuple[str, ...], panels: list[tuple[str, dict[str, Any]]
     return _png(figure)
 
 
-# What a day leaks whose sensitive contexts are hidden, and nothing else.
-
-
 NAIVE = "mask-sensitive"
 
 

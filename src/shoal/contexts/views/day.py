@@ -231,9 +231,6 @@ def calendar_object(plan: Plan) -> dict[str, Any]:
 PLAN = PlanView(print_calendar, calendar_object, day_chart)
 
 
-# `shoal stream` for contexts: a context a line in, what may be shown of it a line out.
-
-
 class ContextLines:
     """Lines of contexts: by slot, by day and slot, or by the clock."""
 
@@ -346,9 +343,6 @@ def timed(reading: dict[str, Any], key: str, model: DayChain) -> dict[str, Any]:
     slot = (minute - model.start_minute) // model.slot_minutes
     covered = 0 <= slot < model.slots
     return {**reading, "day": moment.date().isoformat(), "slot": slot if covered else None}
-
-
-# `shoal fit --slot`: the chain of a day from timed contexts, one matrix for every step.
 
 
 def fit_contexts(

@@ -29,11 +29,11 @@ from shoal.contexts.online import OnlineMask
 from shoal.contexts.search.beliefs import LEVELS, START, Day, Origin, law_from
 from shoal.contexts.search.memory import spelled
 from shoal.contexts.secrets import SensitiveContexts
-from shoal.contexts.stream import advance
+from shoal.contexts.stream import advance, machine_of
 from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.plan import Machine, Plan
+from shoal.core.plan import Plan
 from shoal.core.progress import in_time
 from shoal.core.task import Task
 from shoal.events.event import TimeEvent, visit
@@ -229,21 +229,16 @@ def _labelled(
     day: DayChain, secrets: SensitiveContexts, after: Floats
 ) -> tuple[tuple[str, Floats, Floats], ...]:
     """The belief in each fact when every label of a state is alike, before and after."""
-    if not secrets.labels:
-        return ()
-    found = []
-    for names, _ in secrets.facts(day.slots):
-        own = [secrets.stands_for(state) for state in day.states]
-        fair = np.array([len(set(names) & set(labels)) / len(labels) for labels in own])
-        found.append((" or ".join(names), day.marginals() @ fair, after @ fair))
-    return tuple(found)
+    fair = [(names, secrets.fair(names, day)) for names, _ in secrets.facts(day.slots)]
+    return tuple(
+        (" or ".join(names), day.marginals() @ chance, after @ chance)
+        for names, chance in (fair if secrets.labels else ())
+    )
 
 
 def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
     """What a day's contexts become; those that are None were not read."""
-    if not isinstance(plan.body, Machine):
-        raise InputError(f"{plan.mechanism} makes single releases, not streams")
-    state, shown = plan.body.init(), []
+    state, shown = machine_of(plan).init(), []
     for context in contexts:
         in_time("the attack")
         state, out = advance(plan, state, context, rng)

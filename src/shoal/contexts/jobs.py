@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.contexts.day import DayChain
-from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after, day_order
+from shoal.contexts.stream import (
+    ContextStream,
+    advance,
+    charge_day,
+    comes_after,
+    day_of,
+    day_order,
+)
 from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
@@ -81,14 +88,6 @@ def _through_day(
         state, answer = advance(plan, state, observed, rng)
         answers.append(SUPPRESSED if answer is None else own[answer])
     return answers
-
-
-def day_of(plan: Plan) -> DayChain:
-    """The model of a day; refused when the plan has none."""
-    model = plan.task.family[0]
-    if not isinstance(model, DayChain):
-        raise InputError(f"{plan.mechanism} is not a plan for the contexts of a day")
-    return model
 
 
 def _slots(census: Census, model: DayChain, *, by_clock: bool) -> Ints:

@@ -163,6 +163,11 @@ class SensitiveContexts(Value):
         """The contexts a state of the chain may be: itself, unless it has labels."""
         return dict(self.labels).get(state, (state,))
 
+    def fair(self, names: Iterable[str], day: DayChain) -> Floats:
+        """How likely each state stands for one of `names`, all its labels being alike."""
+        labels = [set(self.stands_for(state)) for state in day.states]
+        return np.array([len(own & set(names)) / len(own) for own in labels])
+
     def tied_under(self, model: Model) -> int | None:
         """Every entry the model ties to the one a pair is about."""
         return model.tied

@@ -29,13 +29,25 @@ def advance(plan: Plan, state: MaskState, observed: Any, rng: Rng) -> tuple[Mask
     All that runs a plan through a day comes through here. That a slot was not read is taken for
     public: it must not depend on the contexts, given what was shown before.
     """
-    body = plan.body
-    if isinstance(body, Mask):
-        return body.resume(state, observed, rng, lambda: _model(plan))
-    if not isinstance(body, Machine):
-        raise InputError(f"{plan.mechanism} makes single releases; use plan.release(data)")
-    after: tuple[MaskState, str | None] = body.step(state, observed, rng)
+    if isinstance(plan.body, Mask):
+        return plan.body.resume(state, observed, rng, lambda: _model(plan))
+    after: tuple[MaskState, str | None] = machine_of(plan).step(state, observed, rng)
     return after
+
+
+def machine_of(plan: Plan) -> Machine:
+    """The machine of a plan; refused when it has none."""
+    if not isinstance(plan.body, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases; use plan.release(data)")
+    return plan.body
+
+
+def day_of(plan: Plan) -> DayChain:
+    """The model of a day; refused when the plan has none."""
+    model = plan.task.family[0]
+    if not isinstance(model, DayChain):
+        raise InputError(f"{plan.mechanism} is not a plan for the contexts of a day")
+    return model
 
 
 @lru_cache(maxsize=8)
@@ -77,15 +89,12 @@ class ContextStream(Stream):
     def begin(cls, plan: Plan, day: str = "") -> ContextStream:
         """The stream before the first slot of a day."""
         _check_names(None, day)
-        return cls(plan, _machine(plan).init(), day)
+        return cls(plan, machine_of(plan).init(), day)
 
     @property
     def slots(self) -> int:
         """The length of the day."""
-        model = self.plan.task.family[0]
-        if not isinstance(model, DayChain):
-            raise InputError(f"{self.plan.mechanism} is not a plan for the contexts of a day")
-        return model.slots
+        return day_of(self.plan).slots
 
     def read(
         self,
@@ -280,9 +289,3 @@ def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
 
 def _beginning(plan: Plan) -> Release:
     return plan.released(Answer(("day begun",), (1,), Fraction(1), "days"), secure=True)
-
-
-def _machine(plan: Plan) -> Machine:
-    if not isinstance(plan.body, Machine):
-        raise InputError(f"{plan.mechanism} makes single releases; use plan.release(data)")
-    return plan.body

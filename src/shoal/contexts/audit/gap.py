@@ -88,8 +88,7 @@ def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None
     found: list[FactRow] = []
     possible = day.support()
     for names, when in secrets.facts(day.slots):
-        labels = [secrets.stands_for(state) for state in day.states]
-        fair = np.array([len(set(own) & set(names)) / len(own) for own in labels])
+        fair = secrets.fair(names, day)
         hiding = np.flatnonzero(fair > 0)
         if 2 ** len(hiding) > MOST_SETS:
             return None

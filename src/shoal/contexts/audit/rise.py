@@ -233,11 +233,11 @@ def _labelled(day: DayChain, secrets: SensitiveContexts, joint: Joint, any_label
     q(a) is the chance that state a is the context: one over its number of labels for LC2; for LC1
     the worst, 1 where the belief in a rises and 0 where it falls.
     """
-    prior, known = day.marginals(), [secrets.stands_for(state) for state in day.states]
+    prior = day.marginals()
 
     def rises() -> Iterator[Highest]:
         for names, slots in secrets.facts(day.slots):
-            fair = np.array([len(set(own) & set(names)) / len(own) for own in known])
+            fair = secrets.fair(names, day)
             for output, table in joint.items():
                 after = table / table[0].sum()
                 for slot in slots:

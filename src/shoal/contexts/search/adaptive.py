@@ -13,8 +13,9 @@ Proof: contexts/checks/mask_family.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -273,11 +274,16 @@ def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
     return worst
 
 
-def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
-    """The mean number of releases of a day, exactly, backwards from the last origin."""
+def expected_releases(
+    day: Day, policies: Mapping[Origin, Any], value_of: Callable[..., float] = table_value
+) -> float:
+    """The mean number of releases of a day, exactly, backwards from the last origin.
+
+    `value_of` gives the releases that follow one, of the form of `table_value`.
+    """
     value = np.zeros((day.slots, day.size))
     for origin in sorted(policies, reverse=True):
-        reached = table_value(day, origin, policies[origin], value)
+        reached = value_of(day, origin, policies[origin], value)
         if origin[0] < 0:
             return reached
         value[origin] = reached

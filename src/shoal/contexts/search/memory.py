@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.search.adaptive import forwards, full, table_value
+from shoal.contexts.search.adaptive import expected_releases, forwards, full, table_value
 from shoal.contexts.search.beliefs import (
     LEVELS,
     Codes,
@@ -274,18 +275,12 @@ def _advanced(
 
 
 def histories_value(day: Day, policies: dict[Origin, Remembering], digits: Ints) -> float:
-    """The mean number of releases of a day, backwards from the last release that has a policy."""
-    value = np.zeros((day.slots, day.size))
-    for origin in sorted(policies, reverse=True):
-        reached = history_value(day, origin, policies[origin], digits, value)
-        if origin[0] < 0:
-            return reached
-        value[origin] = reached
-    return 0.0
+    """The mean number of releases of a day."""
+    return expected_releases(day, policies, partial(history_value, digits=digits))
 
 
 def history_value(
-    day: Day, origin: Origin, plan: Remembering, digits: Ints, value: Floats
+    day: Day, origin: Origin, plan: Remembering, value: Floats, digits: Ints
 ) -> float:
     """Expected releases after one release, value[t, j] following a release of j at t."""
     if not plan.codes:

@@ -95,7 +95,10 @@ def windowed(
     shown = releasable(day, future_beliefs(day))
     all_shown = int(shown.sum())
     if effort.clock is not None:  # what was not looked at for `base` is not looked at now
-        shown &= _among(base, shown.shape)
+        looked = np.zeros_like(shown)
+        for slot, state in base:
+            looked[slot, state] |= slot >= 0
+        shown &= looked
     origins = list(backwards(shown))
     likely = sorted(origins, key=lambda o: -day.prior[o] if o[0] >= 0 else -2.0)[:programs]
     chosen = set(likely)
@@ -109,7 +112,7 @@ def windowed(
         plan, most = Remembering((), tail), np.inf
         best = table_value(day, origin, tail, value)
         timely = origin in chosen and not effort.late()
-        window = fitting_window(day, slot, digits, nodes) if timely else 0
+        window = fitting_window(day, slot, digits, nodes)[0] if timely else 0
         if window == day.slots - 1 - slot:
             most = 0.0  # of the last slot, after which nothing is shown
         if window:
@@ -139,7 +142,7 @@ def slotwise(given: Stretch) -> SolvedWindow:
     visits since the release for a memory, and none after the window). What is rounded is certified
     like any other policy. Reaches further than a program of the whole segment fits.
     """
-    window = fitting_window(given.day, given.origin[0], given.digits, SLOTWISE_NODES)
+    window, _ = fitting_window(given.day, given.origin[0], given.digits, SLOTWISE_NODES)
     rows = (int(given.digits.max()) + 1) ** max(window - 1, 0)
     bounds = allowed(given.day, given.delta, rows)
     for margin in SLOTWISE_MARGINS:
@@ -154,10 +157,10 @@ def kept_value(given: Stretch, plan: Remembering) -> float | None:
 
     `certified` decides, in directed rounding.
     """
-    parts = given.day, given.origin, plan, given.digits
-    if certified(*parts)[0] > math.nextafter(given.delta, 0.0):
+    day, origin, digits = given.day, given.origin, given.digits
+    if certified(day, origin, plan, digits)[0] > math.nextafter(given.delta, 0.0):
         return None
-    return history_value(*parts, given.value)
+    return history_value(day, origin, plan, given.value, digits)
 
 
 def _slot_by_slot(given: Stretch, window: int, bounds: Floats) -> Remembering:
@@ -226,14 +229,6 @@ def _later(day: Day, origin: Origin, short: Floats) -> float:
     return min(total, float(short[slot + 1 :].max(initial=0.0)))
 
 
-def _among(base: dict[Origin, Codes], shape: tuple[int, ...]) -> Bools:
-    """Which states were looked at: those that have a table, if only one without rows."""
-    found = np.zeros(shape, dtype=np.bool_)
-    for slot, state in base:
-        found[slot, state] |= slot >= 0
-    return found
-
-
 def affordable(day: Day, seconds: float) -> tuple[int, int]:
     """How many programs, and how many nodes each: what fits into some nominal seconds.
 
@@ -244,29 +239,20 @@ def affordable(day: Day, seconds: float) -> tuple[int, int]:
     shown = releasable(day, future_beliefs(day))
     slots = [-1, *np.argwhere(shown)[:, 0].tolist()]
     for nodes in NODES:
-        costs = {slot: PER_NODE * _nodes(day, slot, digits, nodes) for slot in set(slots)}
-        if sum(costs[slot] for slot in slots) <= seconds:
+        sizes = {slot: fitting_window(day, slot, digits, nodes)[1] for slot in set(slots)}
+        if sum(PER_NODE * sizes[slot] for slot in slots) <= seconds:
             return len(slots), nodes
     return max(1, int(seconds / (PER_NODE * NODES[-1]))), NODES[-1]
 
 
-def _nodes(day: Day, slot: int, digits: Ints, most: int) -> int:
-    """The nodes of the longest window after `slot` that has at most so many."""
+def fitting_window(day: Day, slot: int, digits: Ints, most: int) -> tuple[int, int]:
+    """The longest window after `slot` whose program has at most so many nodes, and its nodes."""
     base = int(digits.max()) + 1
-    window = fitting_window(day, slot, digits, most)
-    return sum(day.size * base**k for k in range(window))
-
-
-def fitting_window(day: Day, slot: int, digits: Ints, nodes: int) -> int:
-    """The longest window after `slot` whose program has at most `nodes` nodes."""
-    base = int(digits.max()) + 1
-    total = window = 0
-    while window < day.slots - 1 - slot:
-        total += base**window * day.size
-        if total > nodes:
-            break
+    window = nodes = 0
+    while window < day.slots - 1 - slot and nodes + base**window * day.size <= most:
+        nodes += base**window * day.size
         window += 1
-    return window
+    return window, nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def test_a_job_that_charged_keeps_its_name_and_its_folder(
         raise DataError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(local, "stage", fail)
+        patch.setattr(local, "write_table", fail)
         words = refused(run(*JOB))
     assert "what was charged is kept: mend that, and go on with `shoal job resume out`" in words
     before = charges(run)

@@ -92,7 +92,7 @@ def test_a_client_follows_from_an_event_loop(town: House) -> None:
             await asyncio.to_thread(town.pass_time, 2 * EVERY)
             last = await ada.now("ada", "places")
             found = []
-            async for output in ada.follow("ada", "places", after=last.id - 2):
+            async for output in ada.follow("ada", "places", after=max(last.id - 2, -1)):
                 found.append(output)
                 if output.id == last.id:
                     return found
@@ -100,6 +100,15 @@ def test_a_client_follows_from_an_event_loop(town: House) -> None:
 
     found = asyncio.run(run())
     assert [each.status for each in found] == ["shown", "silent"]
+
+
+def test_a_client_follows_from_the_first_output_on(town: House) -> None:
+    with client(town, "one/ada-phone") as phone, client(town, "one/ada") as ada:
+        phone.push("ada", "places", state="1,1")
+        town.pass_time(2 * EVERY)
+        assert next(iter(ada.follow("ada", "places", after=-1))).id == 0
+        with pytest.raises(GatewayError, match="no id of an output"):
+            next(iter(ada.follow("ada", "places", after=-2)))
 
 
 def test_an_operator_sets_a_space_up(town: House) -> None:

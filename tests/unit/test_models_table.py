@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from shoal import EachEntry, calibrate, open_ledger, variable_sum
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
 from shoal.networks.table import JointTable
@@ -134,3 +136,15 @@ def test_data_must_hold_one_value_per_variable() -> None:
     for data in ([0, 1, 1], [[0, 1], [0, 1]]):
         with pytest.raises(DataError, match="the table is about 2 variables; the data must hold"):
             table.admit(sequences(data, "01"))
+
+
+def test_a_value_of_another_variable_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    table = JointTable.of([[0.2, 0.3], [0.1, 0.4]], variables=["a", "b"], domains=["xy", "pq"])
+    query = variable_sum(table, {"a": {"y": 1}, "b": {"q": 2}})
+    plan = calibrate(query, EachEntry(), table, epsilon=1)
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        with pytest.raises(DataError, match="the data gives 'a' a value that is not one of its"):
+            plan.release({"a": "p", "b": "q"}, ledger=ledger, subject="ann")
+        assert list(ledger.charges()) == []
+        plan.release({"a": "x", "b": "q"}, ledger=ledger, subject="ann")
+        assert len(list(ledger.charges())) == 1

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from shoal.chains.model import checked_rows, numbers
 from shoal.core.charge import Rng, uniforms
 from shoal.core.codec import Floats
-from shoal.core.errors import DataError, InputError
+from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
 from shoal.core.walk import LEAST, TooUnlikely, Wide, held
 from shoal.networks.elimination import Factor, followed_joint, good_order, wide_joint
 from shoal.networks.graph import ancestors, connected_parts, d_separated, moral, topological
-from shoal.networks.table import JointTable, table_of
+from shoal.networks.table import JointTable, admit_variables, table_of
 
 MAX_TABLE = 2**22  # numbers in the table of one variable
 Where = Mapping[str, str | Sequence[str]]
@@ -318,22 +318,6 @@ def allowed(
             )
         found[v] = np.array([float(value in chosen) for value in domains[v]])
     return found
-
-
-def admit_variables(
-    records: Sequences, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
-) -> None:
-    """Refuse data that is not exactly one value of its own domain for each variable, in order."""
-    if records.longest != len(variables) or len(records.chains) != 1:
-        raise DataError(
-            f"the model is about {len(variables)} variables; "
-            "the data must hold exactly one value for each, in order"
-        )
-    for name, domain, value in zip(variables, domains, records.chains[0].tolist(), strict=True):
-        if records.states[value] not in domain:
-            raise DataError(
-                f"the data gives {name!r} a value that is not one of its own {list(domain)}"
-            )
 
 
 def _last_possible(laws: Floats, rows: int) -> npt.NDArray[np.int64]:

@@ -20,9 +20,9 @@ from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
 from shoal.core.walk import Wide, product
-from shoal.networks.bayesnet import Where, admit_variables, allowed
+from shoal.networks.bayesnet import Where, allowed
 from shoal.networks.graph import connected_parts, undirected
-from shoal.networks.table import JointTable, table_of
+from shoal.networks.table import JointTable, admit_variables, table_of
 
 MAX_TABLE_PEOPLE = 20
 GroupLaw = npt.ArrayLike | Callable[[int], npt.ArrayLike]

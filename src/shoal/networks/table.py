@@ -140,14 +140,29 @@ class JointTable(Law):
         return self
 
     def admit(self, records: Sequences) -> None:
-        if records.longest != len(self.variables) or len(records.chains) != 1:
-            raise DataError(
-                f"the table is about {len(self.variables)} variables; "
-                "the data must hold exactly one value for each, in order"
-            )
+        admit_variables(records, self.variables, self.domains, "table")
 
     def describe(self) -> str:
         return f"a given joint law of {len(self.variables)} variables"
+
+
+def admit_variables(
+    records: Sequences,
+    variables: tuple[str, ...],
+    domains: tuple[tuple[str, ...], ...],
+    what: str = "model",
+) -> None:
+    """Refuse data that is not exactly one value of its own domain for each variable, in order."""
+    if records.longest != len(variables) or len(records.chains) != 1:
+        raise DataError(
+            f"the {what} is about {len(variables)} variables; "
+            "the data must hold exactly one value for each, in order"
+        )
+    for name, domain, value in zip(variables, domains, records.chains[0].tolist(), strict=True):
+        if records.states[value] not in domain:
+            raise DataError(
+                f"the data gives {name!r} a value that is not one of its own {list(domain)}"
+            )
 
 
 def table_of(

@@ -198,9 +198,11 @@ async def events(
 
 
 def _resumed(last_event_id: str | None, after: int | None) -> int | None:
-    """The id a client saw last; None when it has seen none."""
+    """The id a client saw last, -1 before the first; None where it goes on from now."""
     if not last_event_id:
         return after
+    if last_event_id == "-1":  # as `after` may be: from the first output on
+        return -1
     if not last_event_id.isascii() or not last_event_id.isdigit():
         raise not_understood("Last-Event-ID is no id of an output; leave it out to begin anew")
     return min(int(last_event_id), 2**62)

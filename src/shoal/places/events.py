@@ -65,8 +65,8 @@ class Offered(NamedTuple):
     @property
     def noise(self) -> StepNoise | None:
         """What an output is drawn from; None where there is none."""
-        drawn = self.choice is not None and self.choice.noise.count > 1
-        return self.choice.noise if drawn and self.choice is not None else None
+        noise = None if self.choice is None else self.choice.noise
+        return noise if noise is not None and noise.count > 1 else None
 
 
 class EventGuard:

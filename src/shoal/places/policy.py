@@ -144,8 +144,8 @@ class PolicyGraph(Value):
     def complete(cls, states: Sequence[Any], *, repair: Repair = "nearest") -> Self:
         """Every state from every other: ordinary DP for the current state, and much noise."""
         names = _labels(states)
-        groups, title = np.zeros(len(names), np.int64), "every state from every other"
-        return cls(states=names, edges=NO_EDGES, groups=groups, title=title, repair=repair)
+        groups = np.zeros(len(names), np.int64)
+        return cls._of(names, NO_EDGES, "every state from every other", repair, groups)
 
     @classmethod
     def categories(
@@ -167,7 +167,7 @@ class PolicyGraph(Value):
                     raise InputError(f"categories names {name!r} twice; each state has one at most")
                 groups[index[name]] = number
         title = f"every state from the others of its category, of {int(groups.max()) + 1}"
-        return cls(states=names, edges=NO_EDGES, groups=groups, title=title, repair=repair)
+        return cls._of(names, NO_EDGES, title, repair, groups)
 
     @classmethod
     def within(cls, query: Measurement, radius: Number, *, repair: Repair = "nearest") -> Self:
@@ -178,13 +178,13 @@ class PolicyGraph(Value):
         reach = positive(radius, "radius")
         edges = edges_within(query.points, (reach / query.step) ** 2)
         title = f"states within {float(reach):g} {query.unit} of each other"
-        return cls._plain(query.states, edges, title, repair)
+        return cls._of(query.states, edges, title, repair)
 
     @classmethod
     def nearest(cls, query: Measurement, k: int, *, repair: Repair = "nearest") -> Self:
         """Each state from the `k` others nearest to it (either way), ties by index."""
         edges = edges_nearest(query.points, whole(k, "k"))
-        return cls._plain(query.states, edges, f"each state from its {k} nearest", repair)
+        return cls._of(query.states, edges, f"each state from its {k} nearest", repair)
 
     @classmethod
     def transitions(cls, model: Model, *, repair: Repair = "nearest") -> Self:
@@ -195,7 +195,7 @@ class PolicyGraph(Value):
         if model.states is None:
             raise InputError("the model does not name its states; one-step moves need them")
         edges = edges_of_moves(motion_of(model))
-        return cls._plain(model.states, edges, "states that can follow the same state", repair)
+        return cls._of(model.states, edges, "states that can follow the same state", repair)
 
     @classmethod
     def of(
@@ -217,7 +217,7 @@ class PolicyGraph(Value):
             return index[label(name)]
 
         edges = np.array([(place(a), place(b)) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
-        graph = cls._plain(names, edges, title, repair)
+        graph = cls._of(names, edges, title, repair)
         if not partners:
             return graph
         chosen = np.full(len(names), -1, dtype=np.int64)
@@ -336,11 +336,11 @@ class PolicyGraph(Value):
         )
 
     @classmethod
-    def _plain(
-        cls, states: Sequence[str], edges: npt.NDArray[np.int64], title: str, repair: Repair
+    def _of(
+        cls, states: Sequence[str], edges: Ints, title: str, repair: Repair, groups: Any = -1
     ) -> Self:
-        groups = np.full(len(states), -1, dtype=np.int64)
-        return cls(states=tuple(states), edges=edges, groups=groups, title=title, repair=repair)
+        numbers = np.broadcast_to(groups, len(states))
+        return cls(states=tuple(states), edges=edges, groups=numbers, title=title, repair=repair)
 
 
 def _and_events(policy: PolicyGraph) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Bools, Floats, Ints, locked
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.geometry.body import (
     Body,
     HullIndex,
@@ -29,7 +29,7 @@ from shoal.geometry.body import (
 from shoal.noise.graph_exponential import GraphExponential, graph_exponential
 from shoal.noise.knorm import LatticeKNorm, Staircase, noise_of
 from shoal.noise.primitives import EmissionLaw, LatticeEmission
-from shoal.places.policy import NO_EDGES, LocationSet, PolicyGraph, surrogates
+from shoal.places.policy import LocationSet, PolicyGraph, surrogates
 from shoal.places.queries import Measurement
 
 
@@ -399,9 +399,6 @@ def _largest(ratios: Floats) -> float:
 # Stages of planar K-norm streams through compiled code.
 
 
-NOBODY = locked(np.empty(0), np.int64)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanarNoises:
     """What `noises_of` makes of a constraint, for one policy, one ε and K-norm noise."""
@@ -423,9 +420,8 @@ class PlanarNoises:
             return None
         body = body_of(vertices)
         noise = noise_of(body, self.epsilon)
-        protected = Protected(NO_EDGES, body, body, body, NOBODY)
-        if len(exposed):
-            protected = Protected(added, body_of(before), body, body, exposed)
+        bare = body_of(before) if len(exposed) else body
+        protected = Protected(added, bare, body, body, exposed)
         return StepNoise(
             members=members,
             answering=answering,

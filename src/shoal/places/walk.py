@@ -247,16 +247,18 @@ def fit_grid(
     if pseudo:
         counts = counts + _around(grid, cells, pseudo)
     rows, dead = _normalised(counts)
-    names = tuple(grid.name_of(int(cell)) for cell in cells)
-    chain = SparseChain.of(
-        rows,
-        initial=_first_law(paths, len(cells), initial),
-        states=names,
-        length=length,
-        grid=grid,
-        cells=cells,
+    chain = _on_grid(grid, cells, rows, _first_law(paths, len(cells), initial), length)
+    return GridFit(chain, seen, len(chains), tuple(chain.states[i] for i in dead), outside)
+
+
+def _on_grid(
+    grid: Grid, cells: Ints, rows: Any, initial: Floats, length: int | None
+) -> SparseChain:
+    """The chain of these rows, its states named as the map names their cells."""
+    names = [grid.name_of(cell) for cell in cells.tolist()]
+    return SparseChain.of(
+        rows, initial=initial, states=names, length=length, grid=grid, cells=cells
     )
-    return GridFit(chain, seen, len(chains), tuple(names[i] for i in dead), outside)
 
 
 def free_walk(
@@ -278,15 +280,10 @@ def free_walk(
         targets += [cell, *near]
         weights += [kept, *[(1 - kept) / len(near)] * len(near)] if near else [1.0]
     cells = np.arange(grid.size)
-    first = np.full(grid.size, 1 / grid.size)
-    return SparseChain.of(
-        coo_array((weights, (origins, targets)), shape=(grid.size, grid.size)),
-        initial=first if start is None else (cells == start).astype(np.float64),
-        states=[grid.name_of(cell) for cell in range(grid.size)],
-        length=length,
-        grid=grid,
-        cells=cells,
-    )
+    rows = coo_array((weights, (origins, targets)), shape=(grid.size, grid.size))
+    even = np.full(grid.size, 1 / grid.size)
+    first = even if start is None else (cells == start).astype(np.float64)
+    return _on_grid(grid, cells, rows, first, length)
 
 
 def fit_person(

@@ -21,7 +21,7 @@ from shoal.data.write import atomic_write, write_table
 from shoal.ledger.store import ledger_or_nothing
 from shoal.places.formats import check_map, is_track, tracks_geojson, tracks_gpx
 from shoal.places.machine import grid_in_km, machine_of
-from shoal.places.stream import LocationStream, step_key
+from shoal.places.stream import LocationStream, Step, step_key
 from shoal.places.tracks import TrackColumns, period_of, release_tracks, tracks_of
 from shoal.places.views.fit import check_positions, track_positions
 from shoal.places.views.plan import time_chart, trace_chart
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
     from shoal.ledger.store import SqlLedger
-    from shoal.places.packed import LocationRelease
 
 
 def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
@@ -242,31 +241,34 @@ class PlaceLines:
         A line holds "state", or "lat" and "lon"; {"skip": 3} passes three steps without a release.
         A time stamp in "at" is written out again, as it is.
         """
-        after, out = self._stepped(runner, reading, rng)
-        at = reading.get("at")
-        return after, {"at": at, **out} if isinstance(at, str | int | float) else out
+        stream, release = self._stepped(runner, reading, rng)
+        shown, grid, at = release.as_dict(), grid_in_km(stream.plan), reading.get("at")
+        if grid is not None:
+            point, estimate = release.degrees(grid)
+            shown |= {"estimate_degrees": estimate, "z_degrees": point}
+        if stream.watched is not None:
+            shown["event_beliefs"] = list(stream.event_beliefs())
+        return stream, {"at": at, **shown} if isinstance(at, str | int | float) else shown
 
-    def _stepped(
-        self, runner: LocationStream, reading: dict[str, Any], rng: Rng
-    ) -> tuple[LocationStream, dict[str, Any]]:
-        """The same without the time stamp.
+    def _stepped(self, runner: LocationStream, reading: dict[str, Any], rng: Rng) -> Step:
+        """The stream after a line, and what it shows.
 
         With a ledger the step is charged first, under a key made of its time, so that a line sent
         again after a crash gets the output that was stored.
         """
         if "skip" in reading:
-            return _line(*runner.skip(_whole(reading["skip"])))
+            return runner.skip(_whole(reading["skip"]))
         observed = _position(reading)
         if observed is None:
-            return _line(*runner.skip())
+            return runner.skip()
         if not isinstance(observed, tuple):
             _check_state(runner, observed)
         if self._wish.ledger is None:
-            return _line(*runner.read(observed, rng=rng))
+            return runner.read(observed, rng=rng)
         subject, period = self._wish.subject, self._wish.period
         key = step_key(subject, period, runner.plan, runner.state.time)
         account = {"ledger": self._wish.ledger, "subject": subject, "period": period, "key": key}
-        return _line(*runner.read(observed, rng=None, **account))
+        return runner.read(observed, rng=None, **account)
 
     def doubt(self, runner: LocationStream, reading: dict[str, Any]) -> str:
         return place_doubt(runner, reading)
@@ -306,18 +308,6 @@ def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
         f"lat {latitude:g} and lon {longitude:g} lie off the model's map, so its nearest state "
         "counts; check the map, and that lat and lon are not swapped"
     )
-
-
-def _line(
-    stream: LocationStream, release: LocationRelease
-) -> tuple[LocationStream, dict[str, Any]]:
-    shown, grid = release.as_dict(), grid_in_km(stream.plan)
-    if grid is not None:
-        point, estimate = release.degrees(grid)
-        shown |= {"estimate_degrees": estimate, "z_degrees": point}
-    if stream.watched is not None:
-        shown["event_beliefs"] = list(stream.event_beliefs())
-    return stream, shown
 
 
 def _position(reading: dict[str, Any]) -> Any:

@@ -41,7 +41,7 @@ from shoal.gateway.sight import grant
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import PEOPLE
-from shoal.gateway.town import CONTEXTS, PLACES, plan_of_spec
+from shoal.gateway.town import CONTEXTS, TOWN_PLACES, plan_of_spec
 from shoal.gateway.vault import Vault, read_keys, write_key
 from shoal.places.stream import LocationStream
 
@@ -65,7 +65,7 @@ class Town:
             heartbeat=600.0,
             **limits,
         )
-        self.plans = {"places": plan_of_spec(PLACES), "contexts": plan_of_spec(CONTEXTS)}
+        self.plans = {"places": plan_of_spec(TOWN_PLACES), "contexts": plan_of_spec(CONTEXTS)}
         self.store = Store(self.settings)
         self.store.migrate()
         self.devices: list[str] = []

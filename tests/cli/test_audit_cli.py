@@ -174,6 +174,6 @@ def test_a_long_histogram_is_attacked_bar_by_bar(
     rows = "[[0.8, 0.1, 0.1], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]]"
     spec = HISTOGRAM.replace(two, three).replace("[[0.9, 0.1], [0.4, 0.6]]", rows)
     (folder / "bars.toml").write_text(spec)
-    monkeypatch.setattr(shoal.chains.attack, "MOST_CELLS", 20_000)
+    monkeypatch.setattr(shoal.chains.attack, "MOST_ATTACK_WORK", 20_000)
     data = json.loads(run("attack", "bars.toml", "days.csv", "--json").stdout)
     assert "alone, the most telling of 3 numbers" in data["note"]

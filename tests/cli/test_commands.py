@@ -14,7 +14,7 @@ from typer.testing import Result
 
 import shoal
 from shoal.cli.app import COMMANDS, app
-from shoal.cli.init import FIRST, KINDS
+from shoal.cli.init import FIRST, TEMPLATE_KINDS
 from shoal.spec.request import read_request
 from tests.cli.conftest import SPEC, Run, contents
 
@@ -75,7 +75,7 @@ def test_init_writes_a_spec_that_runs(run: Run, folder: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != FIRST])
+@pytest.mark.parametrize("kind", [kind for kind in TEMPLATE_KINDS if kind != FIRST])
 def test_init_writes_a_spec_for_every_kind_of_data(run: Run, kind: str) -> None:
     told = done(run("init", "--kind", kind, f"{kind}.toml"))
     plan = json.loads(done(run("plan", f"{kind}.toml", "--json")))

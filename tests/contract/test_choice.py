@@ -12,7 +12,7 @@ import shoal.additive.choice
 from shoal.additive import exact
 from shoal.additive.choice import (
     MECHANISMS,
-    NEGLIGIBLE,
+    NOISE_NOT_WORTH_TIME,
     calibrate,
     calibrated,
     choose,
@@ -235,7 +235,7 @@ def test_rows_that_cannot_do_better_are_left_out_with_a_sentence() -> None:
     least = exact.least_cost(task, Fraction(1))
     assert least is not None
     assert least <= min(fit) * (1 + 1e-9)
-    assert quick.plan.cost <= min(fit) * (1 + NEGLIGIBLE)
+    assert quick.plan.cost <= min(fit) * (1 + NOISE_NOT_WORTH_TIME)
     assert calibrate(count("abc", "b"), EachEntry(), SLOW, epsilon=1) == quick.plan
 
 

@@ -120,7 +120,7 @@ def test_pairs_histograms_any_start_and_long_chains() -> None:
 def test_a_chain_too_long_to_count_again_has_the_mechanisms_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.chains.audit.events.MOST_WORK", 10.0)
+    monkeypatch.setattr("shoal.chains.audit.events.MOST_LOG_ADDITIONS", 10.0)
     plan = shoal.calibrate(COUNT, shoal.Events.of(VISIT), CHAIN, epsilon="0.5")
     found = shoal.audit(plan)
     assert (found.lower, found.verdict) == (0.0, "kept")

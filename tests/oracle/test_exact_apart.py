@@ -220,7 +220,7 @@ def test_pairs_bounded_by_way_of_a_few_states_give_the_loss_of_all_pairs(
     initial = random_rows(rng, (size,), "zeros")
     weights = [3, *(int(w) for w in rng.integers(0, 3, size=size - 1))]
     task, every = task_of(initial, matrix[0], weights, length)
-    monkeypatch.setattr(past_future, "FEW", 0)
+    monkeypatch.setattr(past_future, "STATES_ALL_PAIRS", 0)
     monkeypatch.setattr(past_future, "REFERENCES", 1)
     scale = float(rng.choice([0.5, 2.0, 20.0]))
     losses = [chain_truth(initial, matrix, weights, n, scale) for n in range(1, length + 1)]
@@ -329,7 +329,7 @@ def test_windows_ended_by_their_work_say_how_far_they_may_be_above_the_least(
     settled = least_scale(task, 1.0)
     assert settled.loss.settled
     assert settled.above == 0.0
-    monkeypatch.setattr(windows, "MAX_WORK", NodeBlocks(task).window_work(41))
+    monkeypatch.setattr(windows, "MOST_WINDOW_WORK", NodeBlocks(task).window_work(41))
     ended = least_scale(task, 1.0)
     assert not ended.loss.settled
     assert ended.near_least

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.additive.cone import FEW, leak, prepare
+from shoal.additive.cone import STATES_BY_CORNERS, leak, prepare
 from shoal.additive.queries import LatticeWeights
 from shoal.chains.exact.sums import chain_sum, reached_in, supports_at
 from shoal.chains.lift.chain import ChainLift
@@ -40,7 +40,7 @@ def program(p: Floats, q: Floats, growth: Floats) -> float:
 @pytest.mark.parametrize("seed", range(30))
 def test_corners_hold_what_the_program_finds(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    size = int(rng.integers(1, FEW + 1))
+    size = int(rng.integers(1, STATES_BY_CORNERS + 1))
     law = rng.dirichlet(np.full(size, rng.choice([0.3, 1.0, 5.0])), 3)
     growth = rng.random((size, size)) * 10.0 ** rng.uniform(-2, 0.7)
     if seed % 3 == 0:  # many constraints tight at once
@@ -56,7 +56,7 @@ def test_corners_hold_what_the_program_finds(seed: int) -> None:
 def test_a_corner_is_never_below_a_function_of_that_growth() -> None:
     rng = np.random.default_rng(5)
     for _ in range(40):
-        size = int(rng.integers(2, FEW + 1))
+        size = int(rng.integers(2, STATES_BY_CORNERS + 1))
         law = rng.dirichlet(np.full(size, 0.5), 2)
         logs = rng.normal(size=(200, size)) * 10.0 ** rng.uniform(-7, 1)
         growth = (logs[:, :, None] - logs[:, None, :]).max(axis=0)

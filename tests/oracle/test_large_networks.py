@@ -91,7 +91,7 @@ def test_left_out_variables_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> Non
         net = dense(seed)
         query = points(net, seed)
         whole = large._LeavingOut(net, net.parts[0], _weights(query)).order(frozenset()).cells
-        monkeypatch.setattr(large, "MAX_CELLS", whole * 0.6)
+        monkeypatch.setattr(large, "LARGEST_RUN", whole * 0.6)
         monkeypatch.setattr(large, "MOST_LEFT_OUT", 1)
         large.sum_laws.cache_clear()
         try:

@@ -384,6 +384,6 @@ def test_what_cannot_be_attacked_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     )
     with pytest.raises(InputError, match="impossible under the adversary's model"):
         attack_locations(lines, [(3, 0)], adversary=walk(("s4", "s5", "s6")))
-    monkeypatch.setattr("shoal.places.attack.MOST_CELLS", 10)
+    monkeypatch.setattr("shoal.places.attack.LARGEST_PASS", 10)
     with pytest.raises(Refused, match="attack a shorter stretch"):
         attack_locations(plan, [None] * 4)

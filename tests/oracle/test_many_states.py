@@ -21,7 +21,7 @@ from shoal.core.walk import Powers
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if three states were many."""
     for module in (chain, side, solver):
-        monkeypatch.setattr(module, "MANY", 3)
+        monkeypatch.setattr(module, "MANY_STATES", 3)
     chain.chain_lift.cache_clear()
     yield
     chain.chain_lift.cache_clear()
@@ -38,7 +38,7 @@ def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPat
     step, entry = dense(seed), hamming(6).scaled(0.1)
     ahead = Ahead(Powers(step))
     plain = limit(ahead, entry, "largest")
-    monkeypatch.setattr(solver, "MANY", 3)
+    monkeypatch.setattr(solver, "MANY_STATES", 3)
     monkeypatch.setattr(solver, "certified_fixed_point", None)  # not the way taken
     found = limit(ahead, entry, "largest")
     assert found.bound.max() >= plain.bound.max() * (1 - 1e-9)
@@ -68,7 +68,7 @@ def test_many_states_never_show_less_than_the_truth(rule: Rule, length: int | No
         found = ChainLift.of(even, step, metric, length).loss(0.15, rule)
         with pytest.MonkeyPatch.context() as patch:
             for module in (chain, side, solver):
-                patch.setattr(module, "MANY", 64)
+                patch.setattr(module, "MANY_STATES", 64)
             truth = ChainLift.of(even, step, metric, length).loss(0.15, "cone")
             plain = ChainLift.of(even, step, metric, length).loss(0.15, rule)
         assert found.value >= truth.value * (1 - 1e-9)

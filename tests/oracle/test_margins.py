@@ -396,7 +396,7 @@ def test_filters_and_windows_stay_below_their_bounds() -> None:
     plan = shoal.mask(chain, shoal.SensitiveContexts.of(chain.states[0]), delta=0.1)
     (day,) = days_of(plan.task, Fraction(1, 10))
     rows = beliefs._Rows(day, beliefs.opening(day, (-1, 0)), (-1, 0), 0)
-    assert (rows.bound <= day.bound - beliefs.MARGIN).all()
+    assert (rows.bound <= day.bound - beliefs.BELIEF_MARGIN).all()
     # what a window is certified with leaves room for two roundings of each term of each slot
     room = 0.1 / day.share + memory.least_prior(day)
     steps = (day.slots + 1) * (day.size + 4)

@@ -58,7 +58,7 @@ def test_every_node_of_a_random_chain(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_long_chain_methods_on_short_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same chains through the code that long ones take: settled nodes, skipped nodes."""
-    monkeypatch.setattr("shoal.chains.quilt.scale.SMALL", 0)
+    monkeypatch.setattr("shoal.chains.quilt.scale.SHORT_CHAIN", 0)
     transition, initial, length, reach, epsilon = random_chain(seed)
     expected = max(node_scores(transition, initial, length, epsilon, reach))
     found = quilt_scale(transition, initial, length, epsilon, reach)

@@ -50,9 +50,9 @@ def test_bounds_are_those_of_plain_steps(rule: Rule, monkeypatch: pytest.MonkeyP
     chain = 0.5 * np.eye(size) + 0.5 * rng.dirichlet(np.full(size, 0.7), size)
     even, metric = np.full(size, 1 / size), 1 - np.eye(size)
     for eta in (0.05, 0.4):
-        monkeypatch.setattr(solver, "LEAST", 16)
+        monkeypatch.setattr(solver, "SLOPES_PAY", 16)
         found = ChainLift.of(even, chain, metric, None).loss(eta, rule)
-        monkeypatch.setattr(solver, "LEAST", 1_000)
+        monkeypatch.setattr(solver, "SLOPES_PAY", 1_000)
         plain = ChainLift.of(even, chain, metric, None).loss(eta, rule)
         assert found.value == pytest.approx(plain.value, rel=1e-6)
         for one, two in ((found, plain), (plain, found)):  # each is an image of a bound above it

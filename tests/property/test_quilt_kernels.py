@@ -147,7 +147,7 @@ def test_many_values_by_cutting_planes(seed: int, epsilon: float) -> None:
     transition = 0.5 * np.eye(10) + 0.5 * random_rows(rng, (10, 10), 0.0)
     chain = transition, stationary_law(transition), 400
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.chains.quilt.nodes.FEW", 100)
+        patch.setattr("shoal.chains.quilt.nodes.VALUES_ALL_PAIRS", 100)
         expected = quilt_scale(*chain, epsilon).sigma
     assert quilt_scale(*chain, epsilon).sigma == pytest.approx(expected, rel=1e-9)
 

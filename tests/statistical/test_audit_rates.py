@@ -20,7 +20,7 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count, histogram
-from shoal.audit.fact_pairs import SHORT
+from shoal.audit.fact_pairs import SHORT_LENGTHS
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
@@ -127,7 +127,9 @@ def test_slow_chains_need_long_data() -> None:
     """A control: what the ladder of lengths is for."""
     plans = slow_plans(2611)
     short = [
-        audit_black_box(broken(plan), EachEntry(), plan.task.family, seed=i, lengths=SHORT).violated
+        audit_black_box(
+            broken(plan), EachEntry(), plan.task.family, seed=i, lengths=SHORT_LENGTHS
+        ).violated
         for i, plan in zip(range(300), plans, strict=False)
     ]
     print(f"slow_plans: power with data of up to 12 entries only: {sum(short) / 300:.4f}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.audit.adaptive_testing import (
-    LARGEST,
+    LARGEST_FLOAT,
     Score,
     TellingEvent,
     at_least,
@@ -103,7 +103,7 @@ def test_an_event_is_told_in_words() -> None:
     )
     words = rest.describe(("wrong number of labels",), "")
     assert words == "the remainder of output 2 divided by 2 is exactly 1"
-    top = TellingEvent(Score(np.ones(1)), ((LARGEST, math.inf),), False, False)
+    top = TellingEvent(Score(np.ones(1)), ((LARGEST_FLOAT, math.inf),), False, False)
     assert top.describe((), "steps") == "the output is infinite"
 
 
@@ -149,7 +149,7 @@ def test_equal_outputs_score_alike_and_huge_ones_do_not_overflow() -> None:
     score = Score(np.array([0.3, -0.7, 1.0]))
     row = np.array([0.1, 0.2, 0.3])
     assert len(set(score.of(np.tile(row, (1001, 1))).tolist())) == 1
-    assert score.of(np.array([[0, 0, math.inf]])).tolist() == [LARGEST]
+    assert score.of(np.array([[0, 0, math.inf]])).tolist() == [LARGEST_FLOAT]
     assert np.isnan(score.of(np.array([[math.inf, math.inf, 0]]))).all()
     assert Score(np.array([1.0, 0.0])).of(np.array([[2.0, math.nan]])).tolist() == [2.0]
 

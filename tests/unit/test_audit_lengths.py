@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shoal.audit.adaptive_testing import LEAST_TESTS, Looked, trials
-from shoal.audit.fact_pairs import FEWEST, SHORT, DrawBudget, default_budget, ladder, places
+from shoal.audit.fact_pairs import FEWEST, SHORT_LENGTHS, DrawBudget, default_budget, ladder, places
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
@@ -108,10 +108,10 @@ def test_tests_of_long_data_are_fewer_but_never_few() -> None:
 
 def test_long_data_shows_what_short_data_hides() -> None:
     """Noise of scale 20 on a slow chain: at most 0.6 leaks from 12 entries, 2 from a day."""
-    short = audited(counted, lengths=SHORT)
+    short = audited(counted, lengths=SHORT_LENGTHS)
     found = audited(counted)
     assert not short.violated
-    assert short.lengths == SHORT
+    assert short.lengths == SHORT_LENGTHS
     assert found.violated
     assert found.lower > short.lower + 0.5
     assert found.lengths == (1, 2, 3, 5, 8, 12, 24, 48, 96, 192, 384, 768, 1440)

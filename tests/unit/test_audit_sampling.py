@@ -71,7 +71,7 @@ def test_jumps_have_the_law_of_moves(
 ) -> None:
     """Long stretches are drawn change by change: here all of them are."""
     monkeypatch.setattr("shoal.audit.fact_pairs.RARELY", 2.0)
-    monkeypatch.setattr("shoal.audit.fact_pairs.SHORT", 1)
+    monkeypatch.setattr("shoal.audit.fact_pairs.SHORT_LENGTHS", 1)
     chain = MarkovChain.of(matrix, initial=initial, length=5)
     way = route(chain.walk(), 5, entry)
     for value in np.flatnonzero(way.law).tolist():

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.core.walk import LEAST, Wide, held, product
+from shoal.core.walk import LEAST_NORMAL, Wide, held, product
 
 DRAW = np.random.default_rng(3)
 
@@ -56,7 +56,7 @@ def test_sums_of_two_and_quotients() -> None:
             assert logs[i] == (-math.inf if not a else math.inf)
             continue
         assert logs[i] == pytest.approx(log(a) - log(c), abs=1e-12 * (1 + abs(logs[i])))
-        if LEAST <= a / c < Fraction(10) ** 300:
+        if LEAST_NORMAL <= a / c < Fraction(10) ** 300:
             assert abs(Fraction(float(shares[i])) - a / c) <= Fraction(1, 2**51) * (a / c)
 
 
@@ -74,7 +74,7 @@ def test_whole_numbers_of_any_length() -> None:
 
 
 def test_doubles_hold_a_law_when_what_is_possible_keeps_its_digits() -> None:
-    law = np.array([1.0, LEAST, 0.0])
+    law = np.array([1.0, LEAST_NORMAL, 0.0])
     assert held(law, np.array([True, True, False]))
     assert not held(law / 2, np.array([True, True, False]))
     assert not held(np.array([math.nan]), np.array([True]))

@@ -172,7 +172,7 @@ def test_an_audit_that_leaves_programs_out_says_so(monkeypatch: pytest.MonkeyPat
     plan = calibrate(COUNT, EachEntry(), friends(), epsilon=1, mechanism="dependent-published")
     whole = audit(plan)
     assert not any("some records" in note for note in whole.not_checked)
-    monkeypatch.setattr("shoal.records.audit.MOST_WORK", 200)
+    monkeypatch.setattr("shoal.records.audit.MOST_PROGRAMS", 200)
     part = audit(plan)
     assert part.lower <= whole.lower
     assert any("some records" in note for note in part.not_checked)

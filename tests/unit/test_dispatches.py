@@ -110,6 +110,24 @@ def test_every_class_name_stands_for_one_thing() -> None:
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
+# what every command, row, audit or page has one of, under one name; and plain machine numbers
+SHARED = {"EXAMPLES", "NAME", "ROW", "T", "ASSUMED", "NOT_CHECKED", "SUFFIXES", "UNIT", "ROUND"}
+
+
+def test_no_constant_stands_for_many_things() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            for target in targets:
+                if isinstance(target, ast.Name) and target.id.isupper():
+                    homes.setdefault(target.id, []).append(str(path.relative_to(PACKAGE)))
+    crowded = {name: where for name, where in homes.items() if len(where) > 3}
+    assert {name: where for name, where in crowded.items() if name not in SHARED} == {}
+    assert set(crowded) == SHARED
+
+
 def said_twice(source: str) -> list[str]:
     """The names that a module's own lines bind more than once: the first meaning is lost."""
     said: Counter[str] = Counter()

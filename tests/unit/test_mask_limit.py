@@ -28,7 +28,7 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
 from shoal.core.errors import Refused
 
-CHECKS = list(pacing.SHARES)
+CHECKS = list(pacing.WORK_SHARES)
 TENTHS = np.arange(11) / 10
 CLINIC = SensitiveContexts.of("0")
 DELTA = Fraction(1, 10)
@@ -127,7 +127,7 @@ def test_checks_side_by_side_are_ordered_as_they_should_be() -> None:
 
 def test_a_limit_is_shared_out_and_time_that_is_not_used_is_passed_on() -> None:
     with pacing.time_limit(100, clock=lambda: 0.0):
-        for check, share in pacing.SHARES.items():
+        for check, share in pacing.WORK_SHARES.items():
             assert pacing.effort_for(check).work == pytest.approx(100 * share * SPEED)
         last = pacing.effort_for("mask-optimal")
         assert last.seconds() == pytest.approx(100 * pacing.READY)
@@ -296,8 +296,8 @@ def test_rises_below_a_level_are_not_told_apart_and_those_above_are_exact() -> N
 def test_every_proved_check_has_a_share() -> None:
     others = {"mask-sensitive", "mask-online"}  # not proved, and for events
     names = {name for name in MECHANISMS if name.startswith("mask-")} - others
-    assert set(pacing.SHARES) == names
-    assert sum(pacing.SHARES.values()) == pytest.approx(1.0)
+    assert set(pacing.WORK_SHARES) == names
+    assert sum(pacing.WORK_SHARES.values()) == pytest.approx(1.0)
 
 
 def test_a_stream_goes_on_with_the_plan_it_began_with() -> None:

@@ -16,7 +16,7 @@ import pytest
 import shoal
 from shoal.core.errors import DataError, InputError
 from shoal.data.rows import Bins, parse_where
-from shoal.data.table import MOST_STATES, Dataset, from_table
+from shoal.data.table import MOST_STATES_READ, Dataset, from_table
 from shoal.data.times import clock, duration, microseconds
 
 ROWS = {
@@ -126,7 +126,7 @@ def test_unused_levels_are_refused_with_the_fix(frame: Any) -> None:
 
 
 def test_too_many_states_are_refused_before_any_matrix_is_made() -> None:
-    watts = pl.DataFrame({"watts": np.arange(MOST_STATES + 1) / 7})
+    watts = pl.DataFrame({"watts": np.arange(MOST_STATES_READ + 1) / 7})
     with pytest.raises(
         DataError, match=r"4,097 different values, and a chain handles 4,096.*bins=8"
     ):

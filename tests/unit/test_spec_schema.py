@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shoal.cli.init import FIRST, KINDS, template
+from shoal.cli.init import FIRST, TEMPLATE_KINDS, template
 from shoal.spec.request import schema_text, spec_schema
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 4
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(TEMPLATE_KINDS))
 def test_the_templates_are_valid(kind: str) -> None:
     assert refusals(tomllib.loads(template(kind))) == []
 

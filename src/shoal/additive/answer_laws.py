@@ -26,7 +26,7 @@ from shoal.core.walk import Walk
 
 
 Number = float | Fraction
-TOLERANCE = 1e-12  # levels closer than this count as one: thinner slices of mass are not moved
+LEVELS_ALIKE = 1e-12  # levels closer than this count as one: thinner slices of mass are not moved
 MAX_EDGES = 40_000  # pairs of support points a bottleneck problem may have
 UNITS = 2**40  # floating masses are whole numbers of 2^-40 in a bottleneck problem
 
@@ -44,7 +44,7 @@ def quantile_gap(
     law: Sequence[Number],
     other: Sequence[Number],
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = LEVELS_ALIKE,
 ) -> Number:
     """W∞ of two laws on the line, both on the increasing `values`: their largest quantile gap.
 
@@ -167,7 +167,7 @@ def _carries_all(sources: dict[int, int], targets: dict[int, int], near: Bools) 
 
 
 ULP = 2.0**-52  # of a double: what one rounding may cost, twice
-CLOSE = 1e-13  # relative: where the bisection ends
+BISECTION_END = 1e-13  # relative: where the bisection ends
 
 
 def path_ratio(
@@ -196,7 +196,7 @@ def path_ratio(
         return known
     if _above(top, bottom, high, up, down).any():
         return math.inf
-    while high - low > CLOSE * max(1.0, abs(high)):
+    while high - low > BISECTION_END * max(1.0, abs(high)):
         middle = (low + high) / 2
         if not low < middle < high:
             break

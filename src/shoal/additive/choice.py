@@ -32,7 +32,7 @@ MECHANISMS: Table[Mechanism] = Table(lambda family: family.rows)
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
 SHARE = 0.5  # of the time that is left: what each row may take in its turn
 LEAST_TURN = 1e-3  # seconds; a row that is told at once that its time is over still may answer
-NEGLIGIBLE = 2e-3  # relative; noise not worth the time of the rows that might save it
+NOISE_NOT_WORTH_TIME = 2e-3  # relative; noise not worth the time of the rows that might save it
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _let_be(plan: Plan) -> float:
 
     Where the search for that plan was itself ended to save work, no less than it may have missed.
     """
-    return max(NEGLIGIBLE, exact.missed(plan))
+    return max(NOISE_NOT_WORTH_TIME, exact.missed(plan))
 
 
 def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | InputError] | None:
@@ -179,9 +179,9 @@ def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | In
     if not isinstance(found, Plan) or found.cost > least * (1 + _let_be(found)):
         return None
     left = f"not looked at: here it would not be noticeably below {exact.NAME}"
-    if _let_be(found) > NEGLIGIBLE:
+    if _let_be(found) > NOISE_NOT_WORTH_TIME:
         left = f"not looked at: here it would save at most {_let_be(found):.1%} of the noise"
-    looked_at = {exact.NAME: found, exact.STEPS: _attempt(exact.STEPS, task, amount)}
+    looked_at = {exact.NAME: found, exact.STEPS_NAME: _attempt(exact.STEPS_NAME, task, amount)}
     return {
         name: looked_at.get(name)
         or stranger(name, task)
@@ -405,7 +405,7 @@ def standing(plan: Plan) -> str:
 
 USUAL = 1e-3, 20  # budgets beyond which something is said
 SAMPLES, MOST_VARIABLES = 200, 2000  # outcomes of a network, and the largest that is drawn from
-FAR = 0.995  # above the least error, relatively: then the least itself is said
+FAR_ABOVE_LEAST = 0.995  # above the least error, relatively: then the least itself is said
 NORMAL = math.sqrt(2 / math.pi)  # mean distance from the mean, in standard deviations
 
 
@@ -480,7 +480,7 @@ def _beside_the_best(plan: Plan) -> str:
         return ""
     worst = f"At the worst answer it is off by {significant(error.expected, 3)} {error.unit}"
     above = error.expected / least - 1 if least > 0 else math.inf
-    if above < FAR:
+    if above < FAR_ABOVE_LEAST:
         above = max(math.ceil(100 * above), 1)
         return f"{worst}, within {above} % of the least any release of this answer could be."
     return f"{worst}; the least any release of this answer could be is {significant(least, 3)}."

@@ -370,7 +370,7 @@ TABLE_ROW = Mechanism(
 # Noise in steps on one number. Proof: steps.md; its code is read only where it is asked for.
 
 
-STEPS = "steps"
+STEPS_NAME = "steps"
 # budgets below which no law in steps was seen to save a twentieth, and beyond which next to no
 # noise is needed
 SEARCHED = Fraction(6, 5), 30
@@ -393,7 +393,7 @@ def calibrate_steps(task: Task, epsilon: Fraction) -> Plan:
     even = calibrate(task, epsilon)
     low, high = SEARCHED
     found = _in_steps("stepped_plan")(task, epsilon, even) if low <= epsilon <= high else None
-    return found or replace(even, mechanism=STEPS)
+    return found or replace(even, mechanism=STEPS_NAME)
 
 
 def loss_steps(plan: Plan) -> float:
@@ -409,4 +409,4 @@ def rules_steps(plan: Plan) -> tuple[Composition, ...]:
 
 
 _in_steps = partial(_asked_of, "steps")
-STEPS_ROW = Mechanism(STEPS, refuse_steps, calibrate_steps, loss_steps, rules=rules_steps)
+STEPS_ROW = Mechanism(STEPS_NAME, refuse_steps, calibrate_steps, loss_steps, rules=rules_steps)

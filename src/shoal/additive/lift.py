@@ -214,7 +214,7 @@ def _told(model: Model, secrets: Secrets, eta: Fraction) -> float:
 # Other libraries' mechanisms, lifted, and what must be known about them.
 
 
-ROUNDING = 1e-9  # the factory is asked for this much less, so that its own rounding fits
+FACTORY_ROUNDING = 1e-9  # the factory is asked for this much less, so that its own rounding fits
 
 # how far apart two data sets are that differ in one entry, by the input metric's name
 ENTRY_DISTANCE = {
@@ -251,7 +251,7 @@ def lift(
     task = Task(query=ExternalQuery(name, states), secrets=secrets or EachEntry(), family=members)
     budget = positive(epsilon, "epsilon")
     certificate, eta = certified(task, None, budget)
-    mechanism = factory(float(eta) * (1 - ROUNDING))
+    mechanism = factory(float(eta) * (1 - FACTORY_ROUNDING))
     _check_callable(mechanism, name)
     return Plan(
         mechanism=NAME,
@@ -319,9 +319,9 @@ def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:
 # The one search for the largest eta whose loss stays within a budget.
 
 
-CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
+LOSS_CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
 ROUGH = 0.02  # and the searches before it
-ATTEMPTS = 60  # evaluations of one search; the second half of them halve the bracket
+EVALUATIONS = 60  # evaluations of one search; the second half of them halve the bracket
 
 
 class EtaBound(Protocol):
@@ -343,7 +343,7 @@ def largest_eta(
     most: float,
     least: float,
     likely: float = np.inf,
-    close: float = CLOSE,
+    close: float = LOSS_CLOSE,
 ) -> Bound | None:
     """The loss at the largest eta found with loss(eta) ≤ epsilon, most ≥ eta ≥ least; else None.
 
@@ -380,17 +380,17 @@ def _first(loss: LossOfEta[Bound], epsilon: float, most: float, least: float) ->
 
 
 def climb(
-    loss: LossOfEta[Bound], found: Bound, epsilon: float, most: float, close: float = CLOSE
+    loss: LossOfEta[Bound], found: Bound, epsilon: float, most: float, close: float = LOSS_CLOSE
 ) -> Bound:
     """The accepted loss nearest to epsilon, searched upwards from one that is accepted."""
     low, ceiling = found, most
     recent = [found]
-    for attempt in range(ATTEMPTS):
+    for attempt in range(EVALUATIONS):
         if low.value >= epsilon * (1.0 - close) or low.eta >= ceiling * (1.0 - close):
             break
         if time_over():
             break
-        eta = _aim(recent, epsilon * (1.0 - close / 2.0)) if attempt < ATTEMPTS // 2 else 0.0
+        eta = _aim(recent, epsilon * (1.0 - close / 2.0)) if attempt < EVALUATIONS // 2 else 0.0
         if not low.eta < eta < ceiling:
             eta = float(np.sqrt(low.eta * ceiling))
         tried = loss(eta, recent[-1])

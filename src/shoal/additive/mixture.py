@@ -101,7 +101,7 @@ def narrowed(
 # exp(-600); what underflow can lose is then 1e-60 of each. Beyond that, in logarithms.
 DEEPEST_LINEAR = 600.0
 NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
-MAX_CELLS = 20_000_000  # numbers a table of laws of several coordinates may hold
+LARGEST_LAW_TABLE = 20_000_000  # numbers a table of laws of several coordinates may hold
 
 
 class TooLarge(Refused):
@@ -215,8 +215,10 @@ def vector_loss(
     for ±∞; support points alone are not enough. Rounds up. TooLarge beyond 2e7 numbers.
     """
     table = np.asarray(laws, dtype=np.float64)
-    if table.size > MAX_CELLS:
-        raise TooLarge(f"the laws have {table.size} numbers; at most {MAX_CELLS} are handled")
+    if table.size > LARGEST_LAW_TABLE:
+        raise TooLarge(
+            f"the laws have {table.size} numbers; at most {LARGEST_LAW_TABLE} are handled"
+        )
     if not (scale > 0 and math.isfinite(scale)) or not (table >= 0).all():
         raise InputError("laws must be probabilities, and scale positive and finite")
     allowed = None if pairs is None else np.where(np.asarray(pairs, np.bool_), 0.0, -math.inf)

@@ -35,9 +35,11 @@ from shoal.noise.primitives import uniform_below
 
 WHOLE = 2**48  # what the weights of a law add up to: one random word decides a draw
 KEPT_BACK = 1e-7  # of epsilon, for the solver's tolerance
-SHARES = tuple(10.0**-n for n in (8, 7, 6, 5, 4, 3, 2, 1))  # of the law that ignores the answer
+SHARES_MIXED_IN = tuple(
+    10.0**-n for n in (8, 7, 6, 5, 4, 3, 2, 1)
+)  # of the law that ignores the answer
 QUICK = 17  # answers of a program that takes a few hundredths of a second
-LARGEST = 30.0  # log-ratios the program is given: e^30 is beyond what its solver resolves
+LARGEST_LOG_RATIO = 30.0  # log-ratios the program is given: e^30 is beyond what its solver resolves
 LEAST_ETA = Fraction(1, 10**9)  # a rule of addition needs one above 0
 FRACTION_BITS = 256  # of a probability when two are compared: far below any that is drawn
 
@@ -265,7 +267,7 @@ def _entry_limit(task: Task, epsilon: Fraction) -> float:
     limit = float_below(epsilon)
     with suppress(Refused):  # where no noise is enough a table may be
         limit = max(limit, float(entry_level(exact.calibrate(task, epsilon))))
-    return min(limit, LARGEST)
+    return min(limit, LARGEST_LOG_RATIO)
 
 
 # The promise, in whole numbers.
@@ -308,7 +310,7 @@ def _certified(
     `within` are the loss and the entry-level eta it may have.
     """
     epsilon, limit = within
-    for share in SHARES:
+    for share in SHARES_MIXED_IN:
         body = _rounded(task, weights, (1 - share) * table + share / len(table))
         if body.eta is not None and body.eta <= limit and _loss(body, weights) <= epsilon:
             return body, share
@@ -394,7 +396,7 @@ def _proved(rows: Floats, far: Floats, prices: Floats, epsilon: float, unsure: f
     P(a | x) - e^ε P(a | x'): those given are by at most `below` (optimal_table.md, Claim 7).
     """
     count, kinds = len(far), len(rows)
-    if epsilon > LARGEST:
+    if epsilon > LARGEST_LOG_RATIO:
         return 0.0
     prices = prices / max(float(prices[-count:].sum()) * (1 + 2.0**-50 * count), 1.0)
     y, z = prices[:-count].reshape(count, kinds), prices[-count:]
@@ -409,7 +411,7 @@ def _proved(rows: Floats, far: Floats, prices: Floats, epsilon: float, unsure: f
 def _comparisons(task: Task, weights: AnswerWeights, epsilon: float, limit: float | None) -> Floats:
     """The rows c with Σ_a c[a] p[a, o] ≤ 0 for every output o; nothing is kept back for a bound."""
     kept = 0.0 if limit is None else KEPT_BACK
-    factor = math.exp(min(epsilon * (1 - kept), LARGEST))
+    factor = math.exp(min(epsilon * (1 - kept), LARGEST_LOG_RATIO))
     rows = [np.zeros(len(weights.answers))]
     for law in weights.laws:
         chances = law.as_floats()

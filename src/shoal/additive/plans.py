@@ -366,7 +366,7 @@ class Mechanism(NamedTuple):
 # How likely a released value is close: (α, β)-accuracy, read off a plan.
 
 
-STEPS = 60  # bisections of a probability: a double has no more
+BISECTIONS = 60  # bisections of a probability: a double has no more
 
 
 def accuracy(plan: Plan, within: Number) -> float:
@@ -381,7 +381,7 @@ def accuracy(plan: Plan, within: Number) -> float:
     if plan.error() is None:
         raise Refused(f"a {plan.mechanism} plan cannot state its error, so it has no accuracy")
     low, high = 0.0, 1.0
-    for _ in range(STEPS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         if not low < middle < high:
             break

@@ -31,7 +31,7 @@ from shoal.core.progress import cut_short, no_time_limit, time_over
 from shoal.core.task import Query, Task
 from shoal.noise.steps import SteppedNoise, mean_magnitude
 
-NAME = exact.STEPS
+NAME = exact.STEPS_NAME
 SAVED = 0.05  # of the error of `exact`: less is not worth another kind of noise (ADR 0021)
 WIDTHS, APART = (0.6, 2.6), 1.15  # of ε times the scale of `exact`: widths tried, and their ratio
 NEARER = 4  # times the shapes beside the best one are looked at

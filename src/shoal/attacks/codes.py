@@ -15,7 +15,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 
 MOST_STEPS = 2e9  # terms of all convolutions of an attack, about half a minute
-LARGEST = 2**62  # sums of weights stay below it, so that none wraps around
+LARGEST_SUM = 2**62  # sums of weights stay below it, so that none wraps around
 
 
 class Code(NamedTuple):
@@ -51,7 +51,7 @@ def coded(rows: Ints) -> Code:
     Only numbers that the others do not determine have a digit: one number always, one bar fewer
     than a histogram has, and of several sums of the same thing one.
     """
-    if int(np.abs(rows).max(initial=0)) * len(rows) * 4 >= LARGEST:
+    if int(np.abs(rows).max(initial=0)) * len(rows) * 4 >= LARGEST_SUM:
         raise Refused("the weights are too large for an attack; release a coarser sum")
     gaps = rows - rows[:, :1]
     chosen, lines, over = _basis(gaps)
@@ -62,7 +62,7 @@ def coded(rows: Ints) -> Code:
     digits = digits // unit
     shape = tuple(int(top) + 1 for top in digits.max(axis=1).sum(axis=0))
     reach = int(np.abs(free).max(initial=0)) * len(rows) * 4 * int(np.abs(lines).sum(axis=0).max())
-    if max(math.prod(shape), reach) >= LARGEST:
+    if max(math.prod(shape), reach) >= LARGEST_SUM:
         raise Refused("the released numbers have too many values together; look at one of them")
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     added = digits @ np.array(strides, dtype=np.int64)

@@ -62,8 +62,8 @@ def log_ratio_at_least(top: tuple[int, int], bottom: tuple[int, int], error: flo
 MOST_COORDINATES = 8  # numbers of an output that are also looked at by themselves
 FEW_VALUES = 40  # different values up to which each is told apart anyway
 PERIOD = 2.0  # remainders by 2 show parities and what stands after the point
-STEPS = 25  # of Newton's method
-LARGEST = float(np.finfo(np.float64).max)
+NEWTON_STEPS = 25  # of Newton's method
+LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 
 class Score(NamedTuple):
@@ -82,7 +82,7 @@ class Score(NamedTuple):
             for weight, column in zip(self.direction.tolist(), outputs.T, strict=True):
                 if weight != 0:
                     total = total + weight * column
-        bounded = np.clip(total, -LARGEST, LARGEST)
+        bounded = np.clip(total, -LARGEST_FLOAT, LARGEST_FLOAT)
         return bounded if self.period is None else np.asarray(np.mod(bounded, self.period))
 
     def describe(self, labels: tuple[str, ...]) -> str:
@@ -144,7 +144,7 @@ def _direction(columns: list[tuple[Floats, Floats]]) -> Floats:
     features = np.hstack([(outputs - centre) / width, np.ones((len(outputs), 1))])
     target = np.concatenate([np.ones(len(first)), np.zeros(len(second))])
     weights = np.zeros(features.shape[1])
-    for _ in range(STEPS):
+    for _ in range(NEWTON_STEPS):
         chance = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
         slope = features.T @ (target - chance) - 1e-3 * weights
         curve = (features * (chance * (1 - chance))[:, None]).T @ features
@@ -305,7 +305,7 @@ def _edges(scores: Floats) -> Floats:
         often = values[np.argsort(-counts, kind="stable")][:MOST_BINS]
         often = often[np.sort(counts)[::-1][:MOST_BINS] >= OFTEN]
         parts = np.quantile(numbers, np.linspace(0, 1, MOST_BINS + 1), method="inverted_cdf")
-        above = np.nextafter(often[often < LARGEST], math.inf)
+        above = np.nextafter(often[often < LARGEST_FLOAT], math.inf)
         inner = np.unique(np.concatenate([parts[1:-1], often, above]))
     return np.concatenate([[-math.inf], inner, [math.inf]])
 
@@ -336,7 +336,7 @@ def _past_cuts(scores: Floats, cuts: Floats, above: bool) -> Ints:
 
 def _words(low: float, high: float, unit: str) -> str:
     unit = f" {unit}" if unit else ""
-    if low == LARGEST:
+    if low == LARGEST_FLOAT:
         return "infinite"
     if math.isinf(high):
         return "anything" if math.isinf(low) else f"at least {significant(low)}{unit}"

@@ -27,12 +27,14 @@ from shoal.core.records import Sequences
 from shoal.noise.laplace import is_zero_sum
 from shoal.noise.primitives import SeededRng
 
-CHUNK = 1000  # sequences released together; the chunks, not the processors, decide the seeds
+RELEASED_TOGETHER = (
+    1000  # sequences released together; the chunks, not the processors, decide the seeds
+)
 CHUNK_ENTRIES = 2_000_000  # of long sequences, fewer
 CALL = 300  # entries that progress counts for the call itself
 
 CANNOT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
-LONGEST = 60  # characters of data or outputs quoted in a message
+LONGEST_QUOTE = 60  # characters of data or outputs quoted in a message
 
 Progress = Callable[[int, int], None]  # how far, of how much: draws in all
 
@@ -177,7 +179,7 @@ class Runner:
 
     def draw(self, data: Pool, count: int, seeds: np.random.SeedSequence) -> Floats:
         """`count` outputs, chunk by chunk, each with seeds of its own for data and releases."""
-        most = max(1, min(CHUNK, CHUNK_ENTRIES // data.entries))
+        most = max(1, min(RELEASED_TOGETHER, CHUNK_ENTRIES // data.entries))
         rows = [min(most, count - start) for start in range(0, count, most)]
         numbers = seeds.generate_state(2 * len(rows), np.uint64).tolist()
         spread = map if self._pool is None else self._pool.map
@@ -261,7 +263,7 @@ def _in_line(error: Exception) -> str:
 
 def _shortly(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "…"
 
 
 # Other people's private releases, in the form the black-box auditor takes.

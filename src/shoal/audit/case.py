@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shoal.additive.mixture import evaluation_slack, smoothed
 from shoal.additive.queries import LinearQuery
-from shoal.audit.result import TOLERANCE, Witness
+from shoal.audit.result import LOSS_TOLERANCE, Witness
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Noise
@@ -67,7 +67,7 @@ def _fact(table: JointTable, name: str, where: dict[str, tuple[str, ...]]) -> Fa
 # What was released, in the numbers an audit works with.
 
 
-CLOSE = 1.01  # an upper bound this close above the promise is worth a second look
+WORTH_A_LOOK = 1.01  # an upper bound this close above the promise is worth a second look
 WIDEST = 2**40  # lattice steps one entry may add where sums are counted one by one
 
 
@@ -91,7 +91,10 @@ class AuditCase:
     def close(self, upper: float) -> bool:
         """Whether an upper bound is so little above the promise that a second look is worth it."""
         promised = self.promised
-        return promised is not None and promised * (1 + TOLERANCE) < upper <= CLOSE * promised
+        return (
+            promised is not None
+            and promised * (1 + LOSS_TOLERANCE) < upper <= WORTH_A_LOOK * promised
+        )
 
     @property
     def finer(self) -> int:

@@ -16,7 +16,7 @@ from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import Measured, Rounds, eta_above, keeps_total
 from shoal.additive.queries import LinearQuery, Running, linear
 from shoal.audit.case import AuditCase, FiniteLoss, finite_loss
-from shoal.audit.result import ASSUMED, NOT_CHECKED, TOLERANCE, Audit, Finding, Witness
+from shoal.audit.result import ASSUMED, LOSS_TOLERANCE, NOT_CHECKED, Audit, Finding, Witness
 from shoal.core.codec import Floats, kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
 from shoal.core.numbers import Number, positive, significant
@@ -271,7 +271,7 @@ def least_upper(setting: AuditCase, computed: float = math.inf) -> tuple[float, 
             own = min(own, entry_bound(setting.model, setting.query, setting.eta))
         else:
             own = min(own, _bound_about(setting))
-    if setting.known < own * (1 - TOLERANCE):
+    if setting.known < own * (1 - LOSS_TOLERANCE):
         return setting.known, (VOUCHED,)
     return own, ()
 
@@ -359,7 +359,7 @@ def _bounded(plan: Plan, known: _Known) -> Audit:
 # variables outcome by outcome, each answer asked of the query itself.
 
 
-ROUNDING = 1e-12  # of one log-ratio, relative to its size and added to it
+LOG_RATIO_ROUNDING = 1e-12  # of one log-ratio, relative to its size and added to it
 
 
 def tabulated_audit(plan: Plan, curve: bool) -> Audit:
@@ -380,7 +380,7 @@ def tabulated_audit(plan: Plan, curve: bool) -> Audit:
 
 def rounding(peak: FiniteLoss) -> float:
     """What rounding may have added to a log-ratio, or taken from it."""
-    return ROUNDING * (1.0 + abs(peak.value))
+    return LOG_RATIO_ROUNDING * (1.0 + abs(peak.value))
 
 
 def peaks_audit(

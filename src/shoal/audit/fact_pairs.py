@@ -20,12 +20,21 @@ from shoal.core.walk import Walk
 from shoal.events.automaton import Automaton, PathLaw, compile_events, law_of, priors
 from shoal.networks.table import JointTable
 
-SHORT = (1, 2, 3, 5, 8, 12)  # short data tells more about one entry, long data brings the rest
+SHORT_LENGTHS = (
+    1,
+    2,
+    3,
+    5,
+    8,
+    12,
+)  # short data tells more about one entry, long data brings the rest
 FEWEST = 50  # draws per fact below which a pilot says nothing
 ENTRIES = 400  # entries in a draw, on average, that an audit may ask for
-LEAST = 20_000_000  # entries that are always allowed: a matter of seconds
-CLOSE = 0.75  # a rung so near the top of the ladder shows nothing of its own
-LONGEST = 3900  # the longest data is this part of the entries, so that it is drawn often enough
+ENTRIES_ALWAYS_ALLOWED = 20_000_000  # entries that are always allowed: a matter of seconds
+NEAR_TOP_RUNG = 0.75  # a rung so near the top of the ladder shows nothing of its own
+LONGEST_DATA = (
+    3900  # the longest data is this part of the entries, so that it is drawn often enough
+)
 
 
 class DrawBudget(NamedTuple):
@@ -63,12 +72,12 @@ class DrawBudget(NamedTuple):
 
 def default_budget(draws: int) -> DrawBudget:
     """What an audit may draw when nobody named the lengths: ENTRIES a release, LEAST in all."""
-    return DrawBudget(draws, float(max(ENTRIES * draws, LEAST)))
+    return DrawBudget(draws, float(max(ENTRIES * draws, ENTRIES_ALWAYS_ALLOWED)))
 
 
 def longest_by_default(budget: DrawBudget) -> int:
     """The longest data worth looking at within a budget."""
-    return int(budget.entries // LONGEST)
+    return int(budget.entries // LONGEST_DATA)
 
 
 class Grade(NamedTuple):
@@ -79,7 +88,11 @@ class Grade(NamedTuple):
     ends: bool
 
 
-GRADES = (Grade(SHORT, 2, True), Grade(SHORT, 2, False), Grade((1, 3, 12), 4, False))
+GRADES = (
+    Grade(SHORT_LENGTHS, 2, True),
+    Grade(SHORT_LENGTHS, 2, False),
+    Grade((1, 3, 12), 4, False),
+)
 
 
 class Place(NamedTuple):
@@ -119,7 +132,7 @@ def places(
             laws = [p.entries for p in found for _ in walks[p.chain].values]
             if laws and budget.affords([*laws, *others]):
                 return found
-        if longest <= max(SHORT):
+        if longest <= max(SHORT_LENGTHS):
             return found
         longest //= 2
 
@@ -128,7 +141,7 @@ def ladder(walk: Walk, longest: int, grade: Grade = GRADES[0]) -> list[int]:
     """Short lengths, then steps by a factor up to the chain's own length, or to the longest."""
     top = max(_fitting(walk, [longest]), default=walk.order)
     rungs, rung = list(grade.short), grade.step * max(grade.short)
-    while rung < CLOSE * top:
+    while rung < NEAR_TOP_RUNG * top:
         rungs.append(rung)
         rung *= grade.step
     return sorted(_fitting(walk, [*rungs, top]))
@@ -146,7 +159,7 @@ def _graded(
     for number, walk in enumerate(walks):
         lengths = [entries for entries in ladder(walk, longest, grade) if takes(entries)]
         for entries in lengths:
-            ends = grade.ends and (entries <= max(SHORT) or entries == lengths[-1])
+            ends = grade.ends and (entries <= max(SHORT_LENGTHS) or entries == lengths[-1])
             for entry in entries_looked_at(entries) if ends else [entries // 2]:
                 yield Place(number, entries, entry)
 

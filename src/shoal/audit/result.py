@@ -12,7 +12,7 @@ from shoal.core.numbers import significant
 from shoal.core.registry import Shown
 
 LONGEST_RUN = 4  # equal steps of a stream written one by one
-TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
+LOSS_TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
 
 ASSUMED = (
     "the data follows one of the family's laws; separate chains are independent",
@@ -226,12 +226,12 @@ class Audit(Shown, Value):
     @property
     def holds(self) -> bool:
         """Whether the claim is certified; True when there is no claim."""
-        return self.promised is None or self.claim[1] <= self.promised * (1 + TOLERANCE)
+        return self.promised is None or self.claim[1] <= self.promised * (1 + LOSS_TOLERANCE)
 
     @property
     def violated(self) -> bool:
         """Whether the claim is certainly broken: the witness shows it."""
-        return self.promised is not None and self.claim[0] > self.promised * (1 + TOLERANCE)
+        return self.promised is not None and self.claim[0] > self.promised * (1 + LOSS_TOLERANCE)
 
     @property
     def verdict(self) -> str:
@@ -312,7 +312,7 @@ class Audit(Shown, Value):
         if self.notion in ("entry-dp", "group"):
             words += f" (it limits {self.notion}, which is {significant(self.claim[1], 7)})"
         more = self.lower / self.promised
-        if self.notion == "entry-dp" and self.lower > self.promised * (1 + TOLERANCE):
+        if self.notion == "entry-dp" and self.lower > self.promised * (1 + LOSS_TOLERANCE):
             words += (
                 f", but it is about one entry when all others are fixed: because entries depend on "
                 f"each other, a single entry loses at least {significant(more)} times as much"
@@ -322,7 +322,7 @@ class Audit(Shown, Value):
 
 def same(lower: float, upper: float) -> bool:
     """Whether two ends of an interval differ by no more than rounding."""
-    return upper - lower <= TOLERANCE * max(1.0, lower)
+    return upper - lower <= LOSS_TOLERANCE * max(1.0, lower)
 
 
 def factor(log_ratio: float) -> str:

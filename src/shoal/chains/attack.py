@@ -23,7 +23,7 @@ from shoal.core.progress import in_time, told
 from shoal.core.task import Model
 from shoal.core.walk import Coded, Walk, backward, by_value, entered, pushed
 
-MOST_CELLS = 2_000_000_000  # nodes × states² × codes of one pass
+MOST_ATTACK_WORK = 2_000_000_000  # nodes × states² × codes of one pass
 MOST_PATHS = 200_000_000  # cells of the best-path table
 
 
@@ -106,7 +106,7 @@ class ChainAdversary:
         tilts = entries_seen(seen, self.columns)
         code = as_code(self.added(seen))
         cells = code.width * nodes * path.size**2
-        if cells > MOST_CELLS:
+        if cells > MOST_ATTACK_WORK:
             raise Refused(
                 f"the attack on {len(code.start)} numbers at once would take {cells:.1g} steps; "
                 "look at one of them, or at a shorter stretch of data"

@@ -143,7 +143,7 @@ class FarLaw:
         """
         share, power = np.frexp(rows)
         share = share * self.share[:, None]
-        power = np.where(share > 0, power + self.power[:, None], LEAST)
+        power = np.where(share > 0, power + self.power[:, None], NO_POWER)
         top = power.max(axis=0)
         # above -1100 nothing is lost but what is too small to change a sum that is at least 1/4
         totals = np.ldexp(share, np.maximum(power - top, -1100).astype(np.int32)).sum(axis=0)
@@ -153,7 +153,7 @@ class FarLaw:
         return FarLaw(after, top + more), np.where(share > 0, logs, -np.inf)
 
 
-LEAST = -(2**60)  # as a power of two: of no term at all
+NO_POWER = -(2**60)  # as a power of two: of no term at all
 
 
 def motion_of(model: Model) -> Motion:

@@ -24,7 +24,7 @@ from shoal.core.task import (
     Secrets,
     as_events,
 )
-from shoal.core.walk import LEAST, TooUnlikely, Walk, held, laws_along
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Walk, held, laws_along
 
 if TYPE_CHECKING:
     from shoal.chains.hidden import Motion
@@ -437,7 +437,8 @@ def stationary_law(transition: Floats) -> Floats:
     law[members] = _eliminated(transition[np.ix_(members, members)])
     if not held(law, np.isin(np.arange(len(law)), members)):
         raise TooUnlikely(
-            f"the stationary law of a state is below {LEAST:.2g}, which no double holds; leave "
+            f"the stationary law of a state is below {LEAST_NORMAL:.2g}, which no double "
+            "holds; leave "
             "such states out, or give the initial law explicitly"
         )
     return law
@@ -471,7 +472,7 @@ def spectral_gap(transition: Floats) -> float:
     if len(members) == 1:
         return 1.0
     law = _eliminated(within)
-    if not (law >= LEAST).all():
+    if not (law >= LEAST_NORMAL).all():
         return 0.0  # some state is too unlikely for a double, so nothing is known of mixing
     root = np.sqrt(law)
     balanced = root[:, None] * within / root[None, :]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shoal.data.table import Dataset
 
 app, check_app = options.new_app(), options.new_app()
-MOST_STATES = 12  # that are printed
+MOST_STATES_PRINTED = 12  # that are printed
 
 EXAMPLES = """\b
 Examples:
@@ -175,8 +175,8 @@ def fit(wish: FitWish) -> None:
 
 def states_line(states: Sequence[str]) -> str:
     """The states that were found, so that a slip in the data is seen."""
-    shown = ", ".join(map(str, states[:MOST_STATES]))
-    return f"States: {shown}{', …' if len(states) > MOST_STATES else ''}"
+    shown = ", ".join(map(str, states[:MOST_STATES_PRINTED]))
+    return f"States: {shown}{', …' if len(states) > MOST_STATES_PRINTED else ''}"
 
 
 def note_twins(states: Iterable[str]) -> None:

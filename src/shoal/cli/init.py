@@ -25,9 +25,11 @@ Examples:
 """
 
 # each kind to what its data is; the template lies in `templates/` of its family
-KINDS = {kind: words for family in families() for kind, words in family.templates.items()}
+TEMPLATE_KINDS = {kind: words for family in families() for kind, words in family.templates.items()}
 FIRST = "series"
-ABOUT = f"What the data is: {', '.join(f'{kind} ({words})' for kind, words in KINDS.items())}."
+ABOUT = (
+    f"What the data is: {', '.join(f'{kind} ({words})' for kind, words in TEMPLATE_KINDS.items())}."
+)
 
 
 @app.command(epilog=EXAMPLES)
@@ -59,7 +61,9 @@ def template(kind: str) -> str:
 
     home = next((family.name for family in families() if kind in family.templates), None)
     if home is None:
-        raise InputError(f"--kind is {kind!r}; it must be one of {', '.join(map(repr, KINDS))}")
+        raise InputError(
+            f"--kind is {kind!r}; it must be one of {', '.join(map(repr, TEMPLATE_KINDS))}"
+        )
     return (files(f"shoal.{home}") / "templates" / f"{kind}.toml").read_text(encoding="utf-8")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = options.new_app()
 
-LONGEST = 4  # bars are cut at this multiple of the chosen noise
+LONGEST_BAR = 4  # bars are cut at this multiple of the chosen noise
 
 EXAMPLES = """\b
 Examples:
@@ -249,7 +249,7 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
 
     errors = [mean_error(plan) or 0.0 for plan in plans]
     # a bar for group privacy at full length would leave no room to tell the others apart
-    longest = min(max(errors), LONGEST * (mean_error(chosen) or max(errors)))
+    longest = min(max(errors), LONGEST_BAR * (mean_error(chosen) or max(errors)))
     return [
         (
             plan.mechanism,

@@ -83,7 +83,7 @@ def _listener(events: Any) -> Any:
 
 
 BAR_WIDTH = 24  # cells: a third of a terminal of 80 columns
-LONGEST = 4000  # characters of a message: some list every mechanism with its reason
+LONGEST_SENTENCE = 4000  # characters of a message: some list every mechanism with its reason
 NARROW = 60  # columns of a terminal that has no room for tables
 HALF = 16  # cells of a bar where the table has more columns
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -121,7 +121,7 @@ def escaped(text: str) -> str:
 def shortened(text: str) -> str:
     """A message as it is printed: on one line, and not longer than anybody reads."""
     line = escaped(text)
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    return line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]}…"
 
 
 def odds(epsilon: float) -> str:
@@ -272,7 +272,7 @@ def progress_bar(*middle: Any, left: Sequence[Any] = ()) -> Any:
 
 READY = 0.8  # of the limit: then searches end with what they have; the rest is for checks
 GRACE = 1.0  # seconds for each piece of work after the time is over: group noise takes some ms
-SMALLEST = 1e-3  # seconds: a timer of 0 would never ring
+SHORTEST_TIMER = 1e-3  # seconds: a timer of 0 would never ring
 
 
 STOPPED = 130  # the exit code of whatever Ctrl-C ended
@@ -351,7 +351,7 @@ def running() -> Iterator[None]:
         number: signal.signal(number, watch.ring) for number in (signal.SIGALRM, signal.SIGINT)
     }
     if watch.ends is not None:
-        left = max(SMALLEST, watch.ends - time.monotonic())
+        left = max(SHORTEST_TIMER, watch.ends - time.monotonic())
         signal.setitimer(signal.ITIMER_REAL, left, GRACE)
     try:
         yield

@@ -180,7 +180,7 @@ def _members(wish: ReleaseWish, columns: NamedColumns) -> tuple[str, ...] | str 
     return values_in(wish.data, wish.members, columns.where, columns.sep)
 
 
-PLACES = ("state", "latitude", "longitude")
+COORDINATE_COLUMNS = ("state", "latitude", "longitude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +236,8 @@ class NamedColumns:
         Entries are states or coordinates: who names a column of either takes neither from `other`.
         """
         missing = [name for name in self.__slots__ if getattr(self, name) is None]
-        if any(getattr(self, name) is not None for name in PLACES):
-            missing = [name for name in missing if name not in PLACES]
+        if any(getattr(self, name) is not None for name in COORDINATE_COLUMNS):
+            missing = [name for name in missing if name not in COORDINATE_COLUMNS]
         return replace(self, **{name: getattr(other, name) for name in missing})
 
 
@@ -303,7 +303,7 @@ def rows_hint(series: str) -> str:
     )
 
 
-TOGETHER = "all"  # the name of the one release of all series together
+ALL_SERIES = "all"  # the name of the one release of all series together
 
 
 class Series(NamedTuple):
@@ -334,7 +334,7 @@ def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
         if dataset.parts:
             raise InputError("--every makes a release of each part; drop --together")
         everyone = dataset.names if columns.series is not None else ()
-        reads = {TOGETHER: lambda: plan.task.read(dataset.sequences(states))}
+        reads = {ALL_SERIES: lambda: plan.task.read(dataset.sequences(states))}
         return Series(reads, {}, tuple(everyone))
     names = note_small(dataset, lambda told: typer.echo(f"NOTE: {told}.", err=True))
     reads = {name: partial(_one_series, plan, dataset, name) for name in names}

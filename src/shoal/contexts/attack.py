@@ -26,7 +26,7 @@ from shoal.contexts.checks.task import (
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, VectorMask
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.search.beliefs import LEVELS, START, Day, Origin, law_from
+from shoal.contexts.search.beliefs import COIN_LEVELS, START, Day, Origin, law_from
 from shoal.contexts.search.memory import spelled
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import advance, machine_of
@@ -157,7 +157,7 @@ def naive_events(task: Task, amount: Fraction) -> Plan:
     if not (isinstance(secrets, Events) and isinstance(day, DayChain)):
         raise InputError("the secrets are not events of a day")
     named = set().union(*(event.states() for event in secrets.all_events()))
-    hidden = np.where([name in named for name in day.states], LEVELS - 1, 0).astype(np.uint16)
+    hidden = np.where([name in named for name in day.states], COIN_LEVELS - 1, 0).astype(np.uint16)
     return Plan(
         mechanism="mask-sensitive",
         task=task,

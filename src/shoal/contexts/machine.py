@@ -20,7 +20,7 @@ import numpy as np
 from shoal.contexts.day import DayChain
 from shoal.contexts.search.adaptive import next_release, simulatable_segments
 from shoal.contexts.search.beliefs import (
-    LEVELS,
+    COIN_LEVELS,
     AfterGaps,
     Belief,
     Codes,
@@ -42,7 +42,7 @@ from shoal.core.codec import Bools, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.records import label
 
-ALWAYS = LEVELS - 1  # the code of probability 1
+ALWAYS = COIN_LEVELS - 1  # the code of probability 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +182,7 @@ class Tabled(Mask):
         word = int(rng.words(1)[0])
         if observed is None:
             return state.missed(self.slots if model is None else None), None
-        context, levels, note, code = self.context_of(observed), LEVELS, 0, ALWAYS
+        context, levels, note, code = self.context_of(observed), COIN_LEVELS, 0, ALWAYS
         codes = None if model is None else self.filtered(state, model)
         if codes is not None:
             code = int(codes[context])
@@ -205,7 +205,7 @@ class Tabled(Mask):
         return model().codes(origin, state.gaps, state.slot, first, self.begun)
 
 
-def hides(code: int, word: int, levels: int = LEVELS) -> bool:
+def hides(code: int, word: int, levels: int = COIN_LEVELS) -> bool:
     """True with probability code/levels over random words, and always for the last code."""
     return (word & (levels - 1)) < code or code == levels - 1
 
@@ -301,7 +301,7 @@ class SegmentMask(Tabled):
         first, last = self._tables.get((state.origin, state.context), (0, 0))
         place = first + (state.slot - state.origin - 1) * len(self.states) + context
         known = context >= 0 and place < last
-        return int(self.codes[place]) if known else ALWAYS, LEVELS, 0
+        return int(self.codes[place]) if known else ALWAYS, COIN_LEVELS, 0
 
     def segments(self, day: Day) -> Segmented:
         return _without_memory(self.policies(), len(self.states))

@@ -304,10 +304,12 @@ def _moved(
 
 NAME = "mask-online"
 BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
-STEPS = 1000  # slots of sampled histories otherwise: a second or two
+SAMPLED_SLOTS = 1000  # slots of sampled histories otherwise: a second or two
 CUT_ROUNDS = (2, 16)  # fewest and most rounds of cuts
 STAGES = 900  # linear programs the cuts of a plan may take, beyond the fewest rounds
-LONGEST = 200  # slots of a day that is decided looking ahead; fewer rounds than four add nothing
+LONGEST_DAY_AHEAD = (
+    200  # slots of a day that is decided looking ahead; fewer rounds than four add nothing
+)
 SEED = 20120  # histories are drawn from the model, never from data: equal calls give equal plans
 
 
@@ -379,7 +381,7 @@ def calibrate(task: Task, amount: Fraction) -> Plan:
     cuts, most = _cuts(mask)
     candidates = [mask]
     looking = replace(mask, cuts=cuts)
-    if memory == "events" and (ahead or (ahead is None and mask.slots <= LONGEST)):
+    if memory == "events" and (ahead or (ahead is None and mask.slots <= LONGEST_DAY_AHEAD)):
         candidates = [looking] if ahead else [mask, looking]
     measured = [(_shown(one), one) for one in candidates]
     (releases, spread, count), best = max(measured, key=lambda pair: pair[0][0])
@@ -454,7 +456,7 @@ def _shown(mask: OnlineMask) -> tuple[float, float, int]:
     if (mask.days[0].size + 1) ** mask.slots <= BRANCHES:
         return mean_releases(program), 0.0, 0
     rng = np.random.default_rng(SEED)
-    count = max(4, min(40, STEPS // mask.slots))
+    count = max(4, min(40, SAMPLED_SLOTS // mask.slots))
     means = [
         sum(float(chance[:-1].sum()) for _, chance, _ in histories(program, rng))
         for _ in range(count)

@@ -110,7 +110,7 @@ def laws_along(initial: Floats, matrix: Callable[[int], Floats], count: int) -> 
 
 
 UNIT = 2.0**-53  # half the distance from 1 to the next double
-TINY = 1e-280  # below this a double may have lost digits to underflow
+DIGITS_LOST = 1e-280  # below this a double may have lost digits to underflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,16 +216,16 @@ class KernelSegments:
 def log_bounds(values: Floats, possible: Bools, operations: int) -> LogBounds:
     """Logarithms of `values` that underflow cannot push to the wrong side.
 
-    Where `possible` but below TINY, the upper bound is log TINY and the lower bound -inf, so a
-    ratio can only grow. `operations` counts the roundings behind each value; `error` covers them
-    and those of the logarithm.
+    Where `possible` but below DIGITS_LOST, the upper bound is the log of that and the lower bound
+    -inf, so a ratio can only grow. `operations` counts the roundings behind each
+    value; `error` covers them and those of the logarithm.
     """
-    safe = values >= TINY
+    safe = values >= DIGITS_LOST
     if safe.all():
         upper = lower = np.log(values)
         deepest = float(-lower.min())
     else:
-        logs = np.log(np.maximum(values, TINY))
+        logs = np.log(np.maximum(values, DIGITS_LOST))
         upper = np.where(possible, logs, -np.inf)
         lower = np.where(safe, logs, -np.inf)
         deepest = float(-logs.min())
@@ -399,7 +399,7 @@ def _at(tables: Iterator[Floats], place: int) -> Floats:
 # exactly when it is impossible, and has a small relative error otherwise.
 
 
-LEAST = sys.float_info.min  # the least double with all its digits
+LEAST_NORMAL = sys.float_info.min  # the least double with all its digits
 NEVER = -(2**60)  # the power of 0: below any other, and two of them can be added
 LOST = 1e-290  # smaller entries may have lost digits to underflow, or all of them
 FARTHEST = 2100  # halvings after which any double is 0
@@ -501,7 +501,7 @@ def product(factors: list[Wide]) -> Wide:
 
 def held(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
     """Whether doubles hold a law: everything possible keeps its digits."""
-    return bool((law[possible] >= LEAST).all())  # false for nan too
+    return bool((law[possible] >= LEAST_NORMAL).all())  # false for nan too
 
 
 _LOG_2 = float(np.log(2.0))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TableRows = list[dict[str, Any]]
 CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
-MOST_ROWS = 20  # of a table in HTML
+MOST_ROWS_SHOWN = 20  # of a table in HTML
 MOST_NAMES, MOST_BARS, MOST_LINES = 25, 120, 12  # that a chart of 6.4 inches holds
 CHARACTERS = 84  # of names side by side under such a chart
 
@@ -78,9 +78,9 @@ def html_of(value: Any) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{_cell(item)}</td>" for item in row) + "</tr>"
-        for row in table.head(MOST_ROWS).iter_rows()
+        for row in table.head(MOST_ROWS_SHOWN).iter_rows()
     )
-    left = table.height - MOST_ROWS
+    left = table.height - MOST_ROWS_SHOWN
     more = f"<tr><td colspan={table.width}>… {left:,} more</td></tr>" if left > 0 else ""
     return (
         f"<div><p><b>{escape(looks.caption(value))}</b></p><table><thead><tr>{head}</tr></thead>"

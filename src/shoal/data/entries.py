@@ -29,7 +29,7 @@ from shoal.data.frames import is_frame, library_of, parquet_whole, to_polars, un
 from shoal.data.read import SUFFIXES, load_columns, matching, raw_tables, read, reason_of
 from shoal.data.rows import MISSING, Bins
 from shoal.data.table import (
-    MOST_STATES,
+    MOST_STATES_READ,
     Columns,
     Dataset,
     check_columns,
@@ -37,7 +37,7 @@ from shoal.data.table import (
     refuse_levels,
 )
 from shoal.data.times import parse_duration
-from shoal.records.attack import PLACES, City, People, location_vector
+from shoal.records.attack import MOST_VISITED, City, People, location_vector
 
 if TYPE_CHECKING:
     import polars as pl
@@ -301,9 +301,10 @@ def _chains(data: Any) -> list[list[Any]]:
     """Plain lists as one or several chains, told apart as `sequences` does."""
     refuse_levels(_unused(data), "the data")
     found = {label(item) for chain in chains(data) for item in chain}
-    if len(found) > MOST_STATES:
+    if len(found) > MOST_STATES_READ:
         raise DataError(
-            f"the data holds {len(found):,} different values, and a chain handles {MOST_STATES:,} "
+            f"the data holds {len(found):,} different values, and a chain handles "
+            f"{MOST_STATES_READ:,} "
             "states at most; hand numbers over as a column of a table, with bins=8 or "
             "bins=[100, 500]"
         )
@@ -372,7 +373,7 @@ def people_of(
     latitude: str = "latitude",
     longitude: str = "longitude",
     place: str = "place",
-    top: int = PLACES,
+    top: int = MOST_VISITED,
     least: int = LEAST_VISITS,
 ) -> tuple[People, tuple[str, ...]]:
     """The people with at least `least` check-ins in the city, and their names.

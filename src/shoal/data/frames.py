@@ -102,7 +102,9 @@ def _first_line(error: BaseException) -> str:
 
 
 PIECE = 200_000  # rows handled at a time, so that they stay in the processor's cache
-MOST_ROWS = 100_000_000  # of a file that is read whole, whose bytes do not tell how many it holds
+MOST_ROWS_READ = (
+    100_000_000  # of a file that is read whole, whose bytes do not tell how many it holds
+)
 MOST_BYTES = 2 * 2**30  # of the columns of such a file in memory
 MOST_TEXT = 256 * 2**20  # bytes of text in one batch: a thousand for each row
 
@@ -118,9 +120,10 @@ def parquet_whole(file: Path, choose: Choose) -> pl.DataFrame:
     for part in parquet_frames(file, choose):
         rows += part.height
         size += int(part.estimated_size()) + 16 * part.width * part.height  # a text is pointed at
-        if rows > MOST_ROWS or size > MOST_BYTES:
+        if rows > MOST_ROWS_READ or size > MOST_BYTES:
             raise DataError(
-                f"{str(file)!r} holds more than {MOST_ROWS:,} rows, or {MOST_BYTES:,} bytes when "
+                f"{str(file)!r} holds more than {MOST_ROWS_READ:,} rows, or "
+                f"{MOST_BYTES:,} bytes when "
                 "unpacked; release them as a job (--by)"
             )
         parts.append(part)

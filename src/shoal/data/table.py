@@ -172,7 +172,7 @@ def _private(chain: Ints) -> Ints:
     return locked(chain.ravel(), np.int64)
 
 
-MOST_STATES = 4096  # a dense matrix of these takes 134 MB, and several are needed
+MOST_STATES_READ = 4096  # a dense matrix of these takes 134 MB, and several are needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,10 +355,10 @@ def _states(column: pl.Series, source: str, columns: Columns) -> pl.Series:
     empty = columns.missing in ("gap", "state")
     labelled = texts(column, source) if empty else _labels(column, source)
     distinct = labelled.n_unique()
-    if distinct > MOST_STATES:
+    if distinct > MOST_STATES_READ:
         raise DataError(
             f"{source}: column {column.name!r} holds {distinct:,} different values, and a chain "
-            f"handles {MOST_STATES:,} states at most; group numbers with bins=8 or "
+            f"handles {MOST_STATES_READ:,} states at most; group numbers with bins=8 or "
             "bins=[100, 500] (--bins 8), or name another column"
         )
     return filled(labelled, source) if columns.missing == "state" else labelled

@@ -17,7 +17,9 @@ from shoal.core.numbers import whole
 from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
 from shoal.events.window import SlotClock, window
 
-LARGEST = 4096  # automaton states of one layer; a slot of a mask then still fits into memory
+MOST_AUTOMATON_STATES = (
+    4096  # automaton states of one layer; a slot of a mask then still fits into memory
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,10 @@ def _compiled(event: TimeEvent, path: PathLaw) -> Automaton:
 def _tables(event: AtLeast | Stay | InOrder, states: tuple[str, ...]) -> tuple[Ints, Ints]:
     """Where each (q, x) goes inside the window and outside it; the last state accepts and stays."""
     stages = event.stages if isinstance(event, InOrder) else (event.named,) * event.times
-    if len(stages) >= LARGEST:
-        raise InputError(f"an event counts to {len(stages)}; at most {LARGEST - 1} is possible")
+    if len(stages) >= MOST_AUTOMATON_STATES:
+        raise InputError(
+            f"an event counts to {len(stages)}; at most {MOST_AUTOMATON_STATES - 1} is possible"
+        )
     hit = np.array([[name in stage for name in states] for stage in stages])
     here = np.arange(len(stages))[:, None]
     miss = np.zeros_like(here) if isinstance(event, Stay) else here
@@ -187,9 +191,10 @@ def _product(one: Automaton, other: Automaton) -> Automaton:
         if key not in known:
             width = int(b.max()) + 1
             code, step = np.unique(a[first] * width + b[second], return_inverse=True)
-            if len(code) > LARGEST:
+            if len(code) > MOST_AUTOMATON_STATES:
                 raise InputError(
-                    f"the events need {len(code)} states of memory together, more than {LARGEST}; "
+                    f"the events need {len(code)} states of memory together, more than "
+                    f"{MOST_AUTOMATON_STATES}; "
                     "name fewer events, count to less, or shorten their windows"
                 )
             known[key] = (step.reshape(len(first), -1).astype(np.int64), *divmod(code, width))

@@ -22,7 +22,7 @@ from shoal.events.filter import Held, Program, chances, maximise, slot_program
 # little for cuts that are tight on it, where values have kinks
 MIXED = (0.02, 1e-3, 1e-5)
 EXPLORED = 0.4  # of the outputs of every second history are taken at random
-MOST = 24  # cuts of one slot
+MOST_CUTS = 24  # cuts of one slot
 
 
 def future_of(program: Program, cuts: Sequence[Floats]) -> Program:
@@ -54,7 +54,7 @@ def improved(program: Program, rounds: int, seed: int = 1) -> tuple[tuple[Floats
         path = [held for held, *_ in histories(found, rng, EXPLORED * (turn % 2))]
         for slot in range(alone.slots - 1, -1, -1):
             seen = _mixed(path[slot], laws[slot], MIXED[turn % len(MIXED)])
-            cuts[slot] = [*cuts[slot][-MOST + 1 :], _cut(found, seen, slot)]
+            cuts[slot] = [*cuts[slot][-MOST_CUTS + 1 :], _cut(found, seen, slot)]
             if slot:
                 future = _future(alone, cuts[slot], slot - 1)
                 every = (*found.future[: slot - 1], future, *found.future[slot:])

@@ -21,11 +21,11 @@ from shoal.events.secrets import Events
 
 KAPPA = 2.0**-12  # least chance of silence: no output of the machine then has probability 0
 GRAIN = 2.0**-32  # probabilities of showing are multiples of it
-LEAST = 1e-12  # contexts less likely than this, given the outputs, are not shown
+RAREST_SHOWN = 1e-12  # contexts less likely than this, given the outputs, are not shown
 TIGHT = 2e-7  # relative; the program keeps this distance from bounds: over silence of mass 2^-12 it
 # is above the rounding of the solver, and what the solver finds is certified in any case
-SMALLEST = 1e-290  # below it products may underflow, and the mass lost is accounted for
-LARGEST = 4e7  # numbers a program may hold: 320 MB
+SMALLEST_PRODUCT = 1e-290  # below it products may underflow, and the mass lost is accounted for
+LARGEST_PROGRAM = 4e7  # numbers a program may hold: 320 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,10 @@ def track_of(
     """The weights of every bound at every slot; `automaton` is over states of the law."""
     contexts = np.arange(len(law.states)) if shows is None else shows
     size = sum(automaton.sizes) * len(contexts) * 2 * len(bounds)
-    if size > LARGEST:
+    if size > LARGEST_PROGRAM:
         raise InputError(
-            f"the events and the model need {size:.1e} numbers together, more than {LARGEST:.0e}; "
+            f"the events and the model need {size:.1e} numbers together, more than "
+            f"{LARGEST_PROGRAM:.0e}; "
             "use fewer slots or events, shorter windows, or memory='none'"
         )
     sides = np.array([(b.over, b.under) for b in bounds], dtype=np.float64).reshape(-1, 2)
@@ -267,7 +268,7 @@ def conditioned(held: Held, likely: Floats) -> Held:
     total = float(mass.sum())
     if not total > 0:  # possible, and too unlikely for a double: nothing is certified from here
         return Held(held.pairs, mass, support, np.inf, held.rounds)
-    tiny = SMALLEST if (mass[support] < SMALLEST).any() else 0.0
+    tiny = SMALLEST_PRODUCT if (mass[support] < SMALLEST_PRODUCT).any() else 0.0
     lost = (held.lost + tiny) / total
     return Held(held.pairs, mass / total, support, lost, held.rounds + 3)
 
@@ -298,7 +299,7 @@ def slot_program(
     """
     size = tables[0].mass.shape[1]
     likely = np.maximum.reduce([table.mass for table in tables]).ravel()
-    columns = np.flatnonzero(likely >= LEAST)
+    columns = np.flatnonzero(likely >= RAREST_SHOWN)
     outputs = np.arange(-1, size)
     # (output, column): -1 where silence takes what is not shown, 1 where the column's own is shown
     part = np.where(outputs[:, None] < 0, -1.0, outputs[:, None] == columns % size)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-TOLERANCE = 1e-11  # of reduced costs and pivots; rows are scaled to 1 before
+PIVOT_TOLERANCE = 1e-11  # of reduced costs and pivots; rows are scaled to 1 before
 IDLE = 30  # pivots without gain after which the first column enters instead of the best
 
 
@@ -40,7 +40,7 @@ def pivoted(
             continue
         if row < 0:
             break  # unbounded; every variable of use is bounded
-        idle = 0 if step > TOLERANCE else idle + 1
+        idle = 0 if step > PIVOT_TOLERANCE else idle + 1
         entering, begun = outside[column], own if high[column] else 0.0
         high[column] = table[row, column] * sign < 0
         for i in range(count):
@@ -62,10 +62,10 @@ def pivoted(
 @njit(cache=True, error_model="numpy")
 def _entering(reduced: Any, high: Any, outside: Any, first: bool) -> int:
     """The column of largest gain, or the first variable that gains; -1 for none."""
-    best, chosen = TOLERANCE, -1
+    best, chosen = PIVOT_TOLERANCE, -1
     for j in range(len(reduced)):
         gain = -reduced[j] if high[j] else reduced[j]
-        if gain <= TOLERANCE:
+        if gain <= PIVOT_TOLERANCE:
             continue
         if first:
             if chosen < 0 or outside[j] < outside[chosen]:
@@ -84,9 +84,9 @@ def _leaving(
     least, chosen = np.inf, -1
     for i in range(len(values)):
         slope = table[i, column] * sign
-        if slope > TOLERANCE:
+        if slope > PIVOT_TOLERANCE:
             room = max(values[i], 0.0) / slope
-        elif slope < -TOLERANCE:
+        elif slope < -PIVOT_TOLERANCE:
             room = max(bounds[inside[i]] - values[i], 0.0) / -slope
         else:
             continue

@@ -34,7 +34,7 @@ from shoal.gateway.telemetry import log
 
 WAITING, WORKING, DONE, FAILED = "waiting", "working", "done", "failed"
 LOST = 30.0  # seconds without a sign after which another worker takes a job up
-LOOK = 2.0  # seconds between two looks for jobs that nobody works on
+IDLE_SECONDS = 2.0  # seconds between two looks for jobs that nobody works on
 
 
 class Jobs:
@@ -56,7 +56,7 @@ class Jobs:
                 if len(self._tasks) < self._store.settings.plan_jobs:
                     await self._take_one()
                 try:
-                    await asyncio.wait_for(self._wanted.wait(), LOOK)
+                    await asyncio.wait_for(self._wanted.wait(), IDLE_SECONDS)
                 except TimeoutError:
                     continue
                 finally:
@@ -165,7 +165,7 @@ def _of(space: str, job: str) -> Any:
 
 Progress = Callable[[dict[str, Any]], Awaitable[None]]
 
-STEPS = 16  # of a dry run
+DRY_RUN_STEPS = 16  # of a dry run
 DEEPEST = 50  # lists and tables within each other: no section of a spec is a fifth as deep
 TOO_DEEP = f"the spec is nested more than {DEEPEST} levels deep; write it as the documentation does"
 LEAK_ETA = 1  # the ordinary release whose leak is told
@@ -326,14 +326,14 @@ def _dry_run(plan: Any) -> list[Any] | None:
     kind, model, rng = kind_of(plan), plan.task.family[0], SystemRng()
     if kind is None:
         return None
-    steps = plan.task.query.every if kind.name == "counts" else STEPS
+    steps = plan.task.query.every if kind.name == "counts" else DRY_RUN_STEPS
     walk = model.sample(rng) if kind.name == "contexts" else model.sample(steps, rng)
     state, shown = plan.body.init(), []
     for place in list(walk)[:steps]:
         name = model.states[int(place)]
         state, told = plan.body.step(state, name, rng)
         shown.append({"made_up": name, "shown": _told(kind.name, told)})
-    return shown[-STEPS:]
+    return shown[-DRY_RUN_STEPS:]
 
 
 def _told(kind: str, shown: Any) -> Any:

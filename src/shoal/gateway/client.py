@@ -33,8 +33,8 @@ T = TypeVar("T")
 PAGE = 1000  # outputs of one request
 TIMEOUT = 30.0
 LONGEST_PAUSE = 30.0  # seconds between two attempts to connect
-ATTEMPTS = 4  # of a request that may be made again
-LOOK = 0.3  # seconds between two looks at a job
+REQUEST_ATTEMPTS = 4  # of a request that may be made again
+POLL_SECONDS = 0.3  # seconds between two looks at a job
 AGAIN = (429, 502, 503, 504)
 
 
@@ -387,10 +387,10 @@ class Client(Endpoints):
                 return plan
             if progress is not None:
                 progress(told)
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
 
     def _ask(self, call: Call[T]) -> T:
-        attempts = ATTEMPTS if call.again else 1
+        attempts = REQUEST_ATTEMPTS if call.again else 1
         headers = {**self._headers, **call.headers}
         for attempt in range(1, attempts + 1):
             try:
@@ -471,10 +471,10 @@ class AsyncClient(Endpoints):
                 return plan
             if progress is not None:
                 progress(told)
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _ask(self, call: Call[T]) -> T:
-        attempts = ATTEMPTS if call.again else 1
+        attempts = REQUEST_ATTEMPTS if call.again else 1
         headers = {**self._headers, **call.headers}
         for attempt in range(1, attempts + 1):
             try:

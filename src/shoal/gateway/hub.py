@@ -18,7 +18,7 @@ from shoal.gateway.rounds import Closing
 from shoal.gateway.sight import Seen, Sight, newer, page
 from shoal.gateway.store import ALL, Store
 
-KEPT = 64  # outputs of a stream in memory: what a connection may lag behind without a query
+OUTPUTS_KEPT = 64  # outputs of a stream in memory: what a connection may lag behind without a query
 PIECE = 100  # outputs sent at once to somebody who catches up
 
 Recheck = Callable[[], Any]  # an awaitable that gives the sight again, or raises Problem
@@ -28,7 +28,7 @@ class Listened:
     """A stream that somebody listens to: its last outputs and who waits for the next."""
 
     def __init__(self) -> None:
-        self.recent: deque[Output] = deque(maxlen=KEPT)
+        self.recent: deque[Output] = deque(maxlen=OUTPUTS_KEPT)
         self.moved = asyncio.Event()
         self.reading = asyncio.Lock()
         self.readers = 0

@@ -27,7 +27,7 @@ from shoal.gateway.settings import Settings
 from shoal.gateway.tables import KEYS, PEOPLE, SPACES
 
 OPERATOR, PERSON, DEVICE, APPLICATION = "operator", "person", "device", "application"
-KINDS = (OPERATOR, PERSON, DEVICE, APPLICATION)
+KEY_KINDS = (OPERATOR, PERSON, DEVICE, APPLICATION)
 # who may make and take back keys of which kind
 MAKERS = {OPERATOR: (OPERATOR,), PERSON: (OPERATOR,), DEVICE: (PERSON,), APPLICATION: (OPERATOR,)}
 REMEMBERED = 1.0  # seconds a key that was looked up counts without looking again

@@ -37,7 +37,7 @@ HIDDEN = "hidden"  # a slot that was not read and must look like one that was
 PLACE_ROOM = 192  # bytes that an output of places takes on the wire, whatever it says
 COUNT_ROOM = 32  # bytes of one number of a count
 MOST_TOLD = 400  # places of a heat map, the likeliest
-DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
+WIRE_DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
 
 OTHER_MODEL = (
     "the new plan is for another model; applications remember what was shown under the old one, so "
@@ -326,7 +326,7 @@ class Counts(StreamKind):
 
 
 CONTEXTS, PLACES, COUNTS = Contexts(), Places(), Counts()
-KINDS: dict[str, StreamKind] = {kind.name: kind for kind in (CONTEXTS, PLACES, COUNTS)}
+STREAM_KINDS: dict[str, StreamKind] = {kind.name: kind for kind in (CONTEXTS, PLACES, COUNTS)}
 
 
 def kind_of(plan: Plan) -> StreamKind | None:
@@ -393,7 +393,7 @@ def _place(plan: Plan, release: Any) -> dict[str, Any]:
         "point": None if point is None else _rounded(point),
         "estimate": _rounded(release.estimate),
         "unit": release.unit,
-        "spread": round(float(release.spread), DIGITS),
+        "spread": round(float(release.spread), WIRE_DIGITS),
     }
     grid = getattr(machine_of(plan).chain, "grid", None)
     if grid is not None and len(release.estimate) == 2:
@@ -403,7 +403,7 @@ def _place(plan: Plan, release: Any) -> dict[str, Any]:
 
 
 def _rounded(numbers: Any) -> list[float]:
-    return [round(float(each), DIGITS) for each in numbers]
+    return [round(float(each), WIRE_DIGITS) for each in numbers]
 
 
 def heat_map(plan: Plan, state: bytes) -> list[dict[str, Any]]:

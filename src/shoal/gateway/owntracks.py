@@ -140,7 +140,7 @@ async def _viewer(request: Request, house: Any) -> Caller | None:
     return viewer
 
 
-LARGEST = 10_000  # bytes of a message
+LONGEST_MESSAGE = 10_000  # bytes of a message
 PAUSE = 2.0  # seconds before connecting again
 
 
@@ -189,7 +189,7 @@ class Bridge:
             self.connected.set()
             async for message in client.messages:
                 key, content = self._keys.get(str(message.topic)), bytes(message.payload)
-                if key is not None and len(content) <= LARGEST:
+                if key is not None and len(content) <= LONGEST_MESSAGE:
                     await self._hand_on(http, key, content)
 
     async def _hand_on(self, http: httpx.AsyncClient, key: str, content: bytes) -> None:

@@ -31,7 +31,7 @@ from shoal.ledger.store import Within
 Item = TypeVar("Item")
 T = TypeVar("T")
 
-MOST = 64  # requests that share a transaction
+MOST_REQUESTS = 64  # requests that share a transaction
 
 
 class Crowd(Generic[Item, T]):
@@ -62,7 +62,7 @@ class Crowd(Generic[Item, T]):
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._groups:
-            group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+            group, self._waiting = self._waiting[:MOST_REQUESTS], self._waiting[MOST_REQUESTS:]
             task = asyncio.create_task(self._run(group))
             self._running.add(task)
             task.add_done_callback(self._ended)

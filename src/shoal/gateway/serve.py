@@ -201,10 +201,10 @@ def make(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it once."""
-    from shoal.gateway.keys import KINDS, OPERATOR, make_key
+    from shoal.gateway.keys import KEY_KINDS, OPERATOR, make_key
 
-    if kind not in KINDS:
-        raise InputError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
+    if kind not in KEY_KINDS:
+        raise InputError(f"kind is {kind!r}; it must be one of {', '.join(KEY_KINDS)}")
     if kind != OPERATOR and not holder:
         raise InputError(f"holder is missing; say whose {kind} key it is")
     expires = None if days is None else time.time() + days * 86400

@@ -19,7 +19,7 @@ from shoal.gateway.problems import missing
 from shoal.gateway.streams import Address, row_of
 from shoal.gateway.tables import DEAD, GRANTS, KEYS, OUTPUTS, PEOPLE, SEEN, STREAMS
 
-TOGETHER = 100  # streams looked up in one statement
+STREAMS_LOOKED_UP = 100  # streams looked up in one statement
 LATE = 1.0  # seconds after which a slot that is not closed is overdue
 
 
@@ -82,8 +82,8 @@ def newer(connection: Connection, known: dict[str, int]) -> dict[str, list[Outpu
         and_(OUTPUTS.c.uid == uid, OUTPUTS.c.ordinal > ordinal) for uid, ordinal in known.items()
     ]
     found: dict[str, list[Output]] = {}
-    for first in range(0, len(rules), TOGETHER):
-        wanted = select(OUTPUTS).where(or_(*rules[first : first + TOGETHER]))
+    for first in range(0, len(rules), STREAMS_LOOKED_UP):
+        wanted = select(OUTPUTS).where(or_(*rules[first : first + STREAMS_LOOKED_UP]))
         for row in connection.execute(wanted.order_by(OUTPUTS.c.ordinal)):
             found.setdefault(row.uid, []).append(Output(row.ordinal, row.opens, row.body))
     return found

@@ -40,7 +40,7 @@ Work = Callable[[Connection], T]
 
 ALL = "*"  # the space of what belongs to no caller: the clock, and looking a key up
 GROUP = 64  # pieces of work committed together, so that a crowd waits for the disk once
-ATTEMPTS = 8
+COMMIT_ATTEMPTS = 8
 AGAIN = ("40001", "40P01", "55P03")  # serialisation failure, deadlock, lock not got: no effect
 ROLE = "shoal_gateway"
 
@@ -151,7 +151,7 @@ class Store:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _transact(self, work: Work[T], space: str | None) -> T:
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, COMMIT_ATTEMPTS + 1):
             try:
                 with self.engine.connect() as connection, connection.begin():
                     if self.postgres and space is not None:
@@ -159,7 +159,7 @@ class Store:
                     return work(connection)
             except DBAPIError as error:
                 state = getattr(error.orig, "sqlstate", None)
-                if state not in AGAIN or attempt == ATTEMPTS:
+                if state not in AGAIN or attempt == COMMIT_ATTEMPTS:
                     raise unusable(error) from error
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
         raise AssertionError("unreachable")

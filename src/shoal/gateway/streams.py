@@ -23,8 +23,8 @@ from shoal.gateway.advance import LiveStream, Standing, begun
 from shoal.gateway.clock import MINUTES_A_DAY, Clock, checked_zone, day_clock, steady_clock
 from shoal.gateway.machines import (
     COUNTS,
-    KINDS,
     PLACES,
+    STREAM_KINDS,
     hides_silence,
     kind_of,
     plan_of,
@@ -37,7 +37,7 @@ from shoal.gateway.vault import Vault
 
 PUBLISH, HIDE = "publish", "hide"
 DAY = 86400.0
-FAR = 366  # days from today on which a clock may begin
+MOST_DAYS_AHEAD = 366  # days from today on which a clock may begin
 LAST = 32_503_680_000.0  # the year 3000: calendars end, and a slot after the last one must not
 MOST_PLANS = 256  # kept built
 CLOCK = time.time
@@ -197,7 +197,7 @@ def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
         name=row.stream,
         plan_id=row.plan,
         plan=stored_plan(house, connection, row.space, row.plan),
-        kind=KINDS[row.kind],
+        kind=STREAM_KINDS[row.kind],
         clock=_clock(row.clock),
         silence=row.silence,
         closed=row.closed,
@@ -273,7 +273,7 @@ def _date(asked: str, today: date) -> date:
         found = date.fromisoformat(asked)
     except ValueError:
         found = date.min
-    if abs((found - today).days) > FAR:
+    if abs((found - today).days) > MOST_DAYS_AHEAD:
         raise not_understood(
             f"clock.begins is {asked}; name a date within a year of today, such as {today}"
         )

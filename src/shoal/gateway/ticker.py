@@ -36,7 +36,7 @@ from shoal.ledger.schema import HOUSE
 LEASE = "SELECT pg_try_advisory_lock(822140975, hashtext(current_schema()))"
 CHANNEL = "shoal_moved"
 SHORTEST = 0.002  # seconds between two looks: a stream that is locked just now is no spin
-BATCH = 200  # streams closed in one transaction
+STREAMS_TOGETHER = 200  # streams closed in one transaction
 BROKEN = 60.0  # seconds after which a stream that could not be closed is tried again
 WRITE_SEEN = 1.0  # seconds between two notes of who saw what
 
@@ -111,7 +111,7 @@ class Ticker:
     def _close(self, connection: Connection) -> tuple[Closed, float | None]:
         """What closed now, and when the next slot does."""
         passed = list(self._broken)
-        closed = close_due(self._house, connection, now_seconds(), BATCH, passed)
+        closed = close_due(self._house, connection, now_seconds(), STREAMS_TOGETHER, passed)
         if closed.shown and self._store.postgres:
             connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
         return closed, next_close(connection, passed)

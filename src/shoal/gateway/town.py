@@ -32,7 +32,7 @@ from shoal.gateway.vault import write_key
 PEOPLE = ("ada", "ben", "cleo")
 SECONDS = 1.0  # of a slot: a day of contexts passes in a quarter of a minute
 
-PLACES = """
+TOWN_PLACES = """
 [[model]]
 kind = "grid-walk"
 south = 52.50
@@ -81,7 +81,7 @@ def run_town(settings: Settings) -> None:
     """Serve with a town in it until stopped."""
     interpret_kernels()
     write_key(settings.state_key_file)
-    asyncio.run(_serve(settings, plan_of_spec(PLACES)))
+    asyncio.run(_serve(settings, plan_of_spec(TOWN_PLACES)))
 
 
 def interpret_kernels() -> None:
@@ -143,7 +143,7 @@ async def _live(gateway: Gateway, places: Plan, base: str) -> None:
                 phone = by[f"{person}'s phone"]
                 town.create_task(_go(phone, person, stream, what[stream], model))
 
-        await begin("places", "places", PLACES)
+        await begin("places", "places", TOWN_PLACES)
         _say(_welcome(base, keys))
         try:
             plan = await by["operator"].make_plan(CONTEXTS)

@@ -22,7 +22,7 @@ from shoal.geometry.kernels import (
     symmetric_outline,
 )
 
-FEW = 8  # the members' own edges are scanned when they are this many times fewer than all
+EDGES_FEWER = 8  # the members' own edges are scanned when they are this many times fewer than all
 
 
 @njit(cache=True)
@@ -149,7 +149,7 @@ def edge_hull(members: Any, listed: Any, graph: Any) -> Any:
     own = 0
     for state in listed:
         own += pointers[state + 1] - pointers[state]
-    if own * FEW < len(others):
+    if own * EDGES_FEWER < len(others):
         groups = part(graph, GROUPS)
         looked = alive_by_adjacency(members, listed, pointers, others, groups, alive)
     else:
@@ -271,10 +271,10 @@ def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
 # The nearest member of every lattice point.
 
 
-FAR = 2**30  # farther than any two coordinates
+BEYOND_COORDINATES = 2**30  # farther than any two coordinates
 NARROW = 2**15
 ROOM = 8  # a box of at most this many cells a state is filled in cell by cell
-SMALL = 64  # sides of a box in which every row is compared with every other
+SMALL_BOX = 64  # sides of a box in which every row is compared with every other
 INDEX_BITS = 15  # of a state, below its squared distance: together 28 bits in such a box
 NO_MEMBER = np.int32(2**30)
 
@@ -287,7 +287,7 @@ def stand_ins(points: Any, order: Any, members: Any) -> Any:
     for state in range(len(points)):
         south, north = min(south, points[state, 1]), max(north, points[state, 1])
     width, height = east - west + 1, north - south + 1
-    if max(width, height) <= SMALL and len(points) <= 2**INDEX_BITS:
+    if max(width, height) <= SMALL_BOX and len(points) <= 2**INDEX_BITS:
         return by_comparison(points, members, west, south, width, height)
     # the narrow sides keep the products of a row's parabolas below 2^48
     if max(width, height) <= NARROW and width * height <= ROOM * len(points):
@@ -315,8 +315,10 @@ def by_sweep(points: Any, order: Any, members: Any) -> Any:
         best = across * across + along * along
         low, high = right - 1, right
         while low >= 0 or high < len(rows):
-            gap_low = x - points[rows[low], 0] if low >= 0 else np.int64(FAR)
-            gap_high = points[rows[high], 0] - x if high < len(rows) else np.int64(FAR)
+            gap_low = x - points[rows[low], 0] if low >= 0 else np.int64(BEYOND_COORDINATES)
+            gap_high = (
+                points[rows[high], 0] - x if high < len(rows) else np.int64(BEYOND_COORDINATES)
+            )
             gap = min(gap_low, gap_high)
             if gap * gap > best:
                 break
@@ -387,7 +389,7 @@ def by_raster(points: Any, members: Any, west: int, south: int, width: int, heig
     parabolas (x - column)² + height² (Felzenszwalb & Huttenlocher 2012), on integers.
     """
     lowest = np.full((height, width), -1, dtype=np.int64)
-    squared = np.full((height, width), np.int64(FAR) * FAR)
+    squared = np.full((height, width), np.int64(BEYOND_COORDINATES) * BEYOND_COORDINATES)
     for state in range(len(points) - 1, -1, -1):  # backwards: the lowest index stays
         if members[state]:
             row, column = points[state, 1] - south, points[state, 0] - west

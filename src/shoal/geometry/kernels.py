@@ -211,7 +211,7 @@ def inside(vertices: Any, x: int, y: int) -> bool:
 MOST_ROUNDS = 100  # of reduction; stopping early costs acceptance, never exactness
 LARGEST_ENTRY = 2.0**30  # of T: products with coordinates up to 2^29 stay below 2^61
 TILTS = np.exp2(np.linspace(-2.0, 2.0, 33))  # the shapes of diamond tried
-MARGIN = 1 - 2.0**-20  # covers the rounding of the sums below, which is under 2^-50
+ROUNDED_SUMS = 1 - 2.0**-20  # covers the rounding of the sums below, which is under 2^-50
 
 
 @njit(cache=True)
@@ -281,7 +281,7 @@ def diamond(vertices: Any) -> tuple[Any, Any]:
             reach = max(reach, first * sizes[k, 0] + second * sizes[k, 1])
         if reach < best:
             best = reach
-            shares[0], shares[1] = MARGIN * first / reach, MARGIN * second / reach
+            shares[0], shares[1] = ROUNDED_SUMS * first / reach, ROUNDED_SUMS * second / reach
     for j in range(2):
         mantissa, exponent = math.frexp(shares[j])
         shares[j] = math.ldexp(math.floor(mantissa * 2.0**30), exponent - 30)

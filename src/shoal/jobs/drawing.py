@@ -38,7 +38,7 @@ from shoal.noise.primitives import WIDEST_RATIO, SeededRng
 if TYPE_CHECKING:
     from shoal.ledger.store import SqlLedger
 
-BATCH = 2**16  # draws at a time, so that their arrays stay in the processor's cache
+DRAWS_AT_A_TIME = 2**16  # draws at a time, so that their arrays stay in the processor's cache
 
 
 def draw_many(noise: Noise, count: int, dimension: int, rng: Rng) -> Ints:
@@ -78,7 +78,7 @@ def _zero_sum(noise: ZeroSumLaplace, count: int, rng: Rng) -> Ints:
     left = np.arange(count)
     digits = digits_of(noise.rate)
     while left.size:
-        here = left[: max(1, BATCH // noise.dimension)]
+        here = left[: max(1, DRAWS_AT_A_TIME // noise.dimension)]
         size = here.size * (noise.dimension - 1)
         free = fitting(laplace_batch(noise.rate, size, rng)).reshape(here.size, -1)
         last = -free.sum(axis=1)
@@ -94,7 +94,7 @@ def _zero_sum(noise: ZeroSumLaplace, count: int, rng: Rng) -> Ints:
 
 # models that admit data by the lengths of its chains alone
 BY_LENGTH = (MarkovChain, DayChain, AnyInitialLaw, MixingSummary, IntervalChains, OrderChain)
-LARGEST = 2**62  # true answers beyond it are not added in 64 bits
+LARGEST_ANSWER = 2**62  # true answers beyond it are not added in 64 bits
 OVER_LIMIT = "the ledger's limit does not allow it"
 NOT_ADDED = "no theorem adds it to what the ledger already holds"
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -355,7 +355,7 @@ class OwnStates:
         weights = [[ratio * value for value in rows[at]] if at >= 0 else None for at in self.place]
         known = [row if row is not None else [0] * len(rows[0]) for row in weights]
         most = max((abs(value) for row in known for value in row), default=0)
-        if most * int(census.rows.max(initial=0)) >= LARGEST:
+        if most * int(census.rows.max(initial=0)) >= LARGEST_ANSWER:
             raise InputError("the weights have too many digits for 64-bit sums; use fewer")
         table = np.array(known, dtype=np.int64).reshape(len(known), -1)
         return census.counts[np.array(units, dtype=np.int64)] @ table

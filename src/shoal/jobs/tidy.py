@@ -33,7 +33,7 @@ PROBLEMS = {
     NO_NUMBER: "a row without a number",
     NO_DEGREES: "a latitude or longitude that is not in degrees",
 }
-NOBODY = "a row without a subject, series, period or group"
+NO_SUBJECT = "a row without a subject, series, period or group"
 
 
 class Locator(Protocol):
@@ -153,7 +153,7 @@ def _bad_rows(whole: pl.DataFrame, layout: Layout, *, empty: bool) -> list[tuple
                 found |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), reason)
     if empty:
         nobody = whole.select(pl.any_horizontal(pl.col(layout.owners).is_null())).to_series()
-        found |= dict.fromkeys(np.flatnonzero(nobody.to_numpy()).tolist(), NOBODY)
+        found |= dict.fromkeys(np.flatnonzero(nobody.to_numpy()).tolist(), NO_SUBJECT)
     return sorted(found.items())
 
 

@@ -27,7 +27,7 @@ from shoal.ledger.totals import Conversions, NotConverted, Tally, from_counts, m
 EACH = "*"
 LIFETIME = "**"  # how a limit over all periods together is stored
 UNITS = ("eta", "epsilon")
-LARGEST = Fraction(10) ** 300  # of a limit: totals are told as floats
+LARGEST_LIMIT = Fraction(10) ** 300  # of a limit: totals are told as floats
 SPARE = 64  # charges of one kind for which room is looked for at once
 USUAL = 4  # charges of one kind from which on more of it are expected
 
@@ -52,7 +52,7 @@ class Limit:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise InputError(f"limit unit is {self.unit!r}; it must be one of {list(UNITS)}")
-        if not 0 <= self.amount <= LARGEST:
+        if not 0 <= self.amount <= LARGEST_LIMIT:
             raise InputError(
                 f"limit amount is {_short(self.amount)}; it must be 0 or more, and at most 1e300"
             )
@@ -85,7 +85,7 @@ class Limit:
 
 
 def _short(amount: Fraction) -> str:
-    return str(amount) if -LARGEST < amount < LARGEST else "larger than that"
+    return str(amount) if -LARGEST_LIMIT < amount < LARGEST_LIMIT else "larger than that"
 
 
 def check(limit: Limit, spent: Tally, charge: Charge, conversions: Conversions, n: int = 1) -> None:

@@ -29,7 +29,7 @@ from shoal.ledger.rules import compose
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
         "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip
-TOLERANCE = 1e-9  # relative, of the composed total
+TOTAL_TOLERANCE = 1e-9  # relative, of the composed total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +300,7 @@ def _together(plan: Plan, releases: int, epsilon: Fraction) -> float:
     Asked of the plan with the largest η: the others, rounded otherwise, come to no more.
     """
     total = compose([plan] * releases, parts=[Part(name=str(part)) for part in range(releases)])
-    if not float(total.amount) <= float(epsilon) * (1 + TOLERANCE):
+    if not float(total.amount) <= float(epsilon) * (1 + TOTAL_TOLERANCE):
         raise PromiseBroken(
             f"{releases} parts at eta = {float(eta_of(plan)):g} come to {float(total.amount):g}, "
             f"more than {float(epsilon):g}; please report this task"

@@ -22,7 +22,7 @@ from shoal.ledger.schema import NEWEST, Words, bring_up_to_date, version
 T = TypeVar("T")
 Take = Callable[[Any], Any]  # of a driver's cursor
 
-ATTEMPTS = 12  # of a write that another writer's commit forced to start again
+WRITE_ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
 BROKE = "broke during the commit"
 
@@ -203,7 +203,7 @@ class Database:
         """Raise unless the transaction surely had no effect and may succeed when begun again."""
         if committing and self.dialect.lost(error):
             raise self.unknown() from error
-        if attempt >= ATTEMPTS or not self.dialect.passing(error):
+        if attempt >= WRITE_ATTEMPTS or not self.dialect.passing(error):
             raise self.unusable(error) from error
 
     def _leave_parent(self) -> None:

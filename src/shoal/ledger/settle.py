@@ -20,7 +20,7 @@ from shoal.core.charge import Charge
 from shoal.core.errors import BudgetError, InputError, LedgerError
 from shoal.core.plan import Plan, Release
 from shoal.ledger.accounts import EACH, SPARE, Account, HouseRules, Judge, Kind, Limit
-from shoal.ledger.database import ATTEMPTS, Database, newer
+from shoal.ledger.database import WRITE_ATTEMPTS, Database, newer
 from shoal.ledger.entries import (
     ADD_PLAN,
     ALL_COUNTS,
@@ -55,7 +55,7 @@ from shoal.ledger.totals import Conversions, KnownConversions
 
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
 KEPT_ACCOUNTS = 20_000  # subjects whose state is kept
-MANY = 64  # subjects of one transaction that are worth a lock each
+LOCKED_ONE_BY_ONE = 64  # subjects of one transaction that are worth a lock each
 OVERTAKEN = 2  # times that a single charge may be overtaken before it asks others to wait
 
 Settlement = Release | BudgetError
@@ -300,7 +300,7 @@ class Till:
         if guess:
             self._check_sight(connection)
         self._lock(connection, subjects)
-        for _ in range(ATTEMPTS):
+        for _ in range(WRITE_ATTEMPTS):
             outcomes = self._tried(batch, self._refreshed(connection, subjects), guessed=False)
             if outcomes is not None:
                 return outcomes
@@ -332,7 +332,7 @@ class Till:
             _store_plans(connection, batch.documents)
         rows = list(_rows([(charges[place], drawn[place]) for place in allowed], seen, after))
         # a lock for each of very many subjects would be more than a server holds
-        add = self._add if len(batch.subjects) <= MANY else self._add_many
+        add = self._add if len(batch.subjects) <= LOCKED_ONE_BY_ONE else self._add_many
         if not _all_added(connection, add, rows):
             return None
         for name, account in after.items():
@@ -362,7 +362,7 @@ class Till:
         dialect = self.database.dialect
         if EACH in subjects and dialect.words.steady is not None:
             connection.exec_driver_sql(dialect.words.steady)
-        elif dialect.lock is not None and len(subjects) <= MANY:
+        elif dialect.lock is not None and len(subjects) <= LOCKED_ONE_BY_ONE:
             connection.execute(text(dialect.lock), [{"subject": name} for name in subjects])
 
     def _refused(

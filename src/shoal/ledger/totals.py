@@ -159,7 +159,7 @@ def sum_eta(tally: Tally) -> Fraction | None:
 # Conversions remembered, so that a slow one never runs while a ledger is locked.
 
 
-LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
+MOST_REMEMBERED = 4096  # remembered numbers; beyond it the oldest are forgotten
 CONVERTED = ("leakage", "composed_loss", "recheck", "same_answer", "leakage_about")
 RETRIES = 3  # times that other writers may change what a conversion was prepared for
 
@@ -231,7 +231,7 @@ class KnownConversions:
     ) -> float | Refused:
         """The number, or the refusal, remembered: both are final."""
         if key not in self._known:
-            while len(self._known) >= LARGEST:
+            while len(self._known) >= MOST_REMEMBERED:
                 self._known.pop(next(iter(self._known)), None)
             try:
                 self._known[key] = own(*given)

@@ -252,8 +252,10 @@ def _by_code(logs: Floats, place: Ints, *, best: bool) -> Floats:
 # The posterior of every variable of a network given what was released.
 
 
-SMALLEST = -700.0  # log of a product that may have been rounded to 0, and of what is left of it
-NEGLIGIBLE = -30.0  # log of the part of the evidence that may be missing
+SMALLEST_LOG_PRODUCT = (
+    -700.0
+)  # log of a product that may have been rounded to 0, and of what is left of it
+LOG_EVIDENCE_MISSING = -30.0  # log of the part of the evidence that may be missing
 
 
 def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
@@ -296,9 +298,9 @@ def _refuse_lost(net: BayesNet, depth: float, likeliest: float, rows: Sequence[F
     """
     if net.depth + depth <= DEEPEST_LINEAR:
         return
-    lost = likeliest + SMALLEST + sum(math.log(size) for size in net.sizes)
+    lost = likeliest + SMALLEST_LOG_PRODUCT + sum(math.log(size) for size in net.sizes)
     kept = min(float(np.logaddexp.reduce(row)) for row in rows)
-    if lost > kept + NEGLIGIBLE:
+    if lost > kept + LOG_EVIDENCE_MISSING:
         raise Refused(
             "what was seen is so unlikely under the network that doubles cannot follow it; use "
             "more noise, or a network without values that are next to impossible"

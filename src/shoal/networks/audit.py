@@ -39,7 +39,7 @@ from shoal.networks.laws import (
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
 
-MOST_POINTS = 20_000_000
+MOST_OUTPUTS_COMPARED = 20_000_000
 RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
 MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
 TOO_WIDE = (
@@ -172,7 +172,7 @@ def _told(seen: Witness, peak: VectorPeak, upper: float) -> Finding:
 def _peak(setting: AuditCase, seen: NoisySum) -> VectorPeak:
     zero_sum = _zero_sum(setting)
     size = plane_size(seen.values) * len(seen.values) if zero_sum else product_size(seen.values)
-    if size * len(seen.logs) > MOST_POINTS:
+    if size * len(seen.logs) > MOST_OUTPUTS_COMPARED:
         raise Refused(
             f"the answers span {size} outputs, more than are tried; ask for fewer numbers"
         )

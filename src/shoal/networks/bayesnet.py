@@ -18,7 +18,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
-from shoal.core.walk import LEAST, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
 from shoal.networks.elimination import Factor, followed_joint, good_order, wide_joint
 from shoal.networks.graph import ancestors, connected_parts, d_separated, moral, topological
 from shoal.networks.table import JointTable, admit_variables, table_of
@@ -187,7 +187,8 @@ class BayesNet(Law):
         law = table.over(total)
         if not held(law, table.possible):
             raise TooUnlikely(
-                f"the law of {', '.join(names)} has a possible value below {LEAST:.2g}, which no "
+                f"the law of {', '.join(names)} has a possible value below "
+                f"{LEAST_NORMAL:.2g}, which no "
                 "double holds; leave such values out of the model, or ask about fewer variables"
             )
         return law

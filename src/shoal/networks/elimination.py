@@ -25,13 +25,13 @@ from shoal.core.walk import LOST, Wide
 
 Scope = tuple[int, ...]
 Places = tuple[int, ...]
-MAX_CELLS = 2**25  # numbers the largest table of an elimination may hold
+LARGEST_ELIMINATION = 2**25  # numbers the largest table of an elimination may hold
 _einsum: Callable[..., npt.NDArray[Any]] = np.einsum
 Table = TypeVar("Table")
 Entry = TypeVar("Entry", bound=np.generic)
 DEEPEST = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
-WORK = "the sum over a network's variables"
-SMALL = 2**15  # products up to this many terms are summed without calling BLAS
+SUM_OVER_VARIABLES = "the sum over a network's variables"
+TERMS_WITHOUT_BLAS = 2**15  # products up to this many terms are summed without calling BLAS
 
 
 class Factor(NamedTuple):
@@ -155,10 +155,11 @@ def largest_sum(factors: Sequence[Factor], sizes: Sequence[int]) -> float:
 
 
 def _affordable(cells: int, kept: int) -> None:
-    if cells > MAX_CELLS:
+    if cells > LARGEST_ELIMINATION:
         raise Refused(
             f"the joint law of {kept} variable(s) needs a table of {cells:.2g} numbers on the way; "
-            f"at most {MAX_CELLS} are handled: ask about fewer variables, or use a network with "
+            f"at most {LARGEST_ELIMINATION} are handled: ask about fewer variables, or "
+            "use a network with "
             "fewer parents per variable"
         )
 
@@ -173,7 +174,7 @@ def elimination(
     to large tables.
     """
     given = _planned(scopes, sizes, keep, _by_order(scopes, keep, order)) if order else None
-    if given is not None and given.largest <= SMALL:
+    if given is not None and given.largest <= TERMS_WITHOUT_BLAS:
         return given
     greedily = _planned(scopes, sizes, keep, _greedy(scopes, sizes, keep))
     return greedily if given is None or greedily.largest < given.largest else given
@@ -290,7 +291,7 @@ def _run(
     """The last factor, its axes in the order of the last step."""
     pool: list[Table | None] = list(tables)
     for step in chosen.steps:
-        in_time(WORK)
+        in_time(SUM_OVER_VARIABLES)
         one, *other = (pool[place] for place in step.places)
         assert one is not None  # every factor is used once
         pool.append(product(one, other[0] if other else None, step))
@@ -304,7 +305,14 @@ def _run(
 def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
     if two is None:
         return _einsum(one, step.labels[0], step.kept)
-    return _einsum(one, step.labels[0], two, step.labels[1], step.kept, optimize=step.terms > SMALL)
+    return _einsum(
+        one,
+        step.labels[0],
+        two,
+        step.labels[1],
+        step.kept,
+        optimize=step.terms > TERMS_WITHOUT_BLAS,
+    )
 
 
 def _marked(one: Floats, two: Floats | None, step: Step) -> Floats:
@@ -350,7 +358,7 @@ def _widely_convolved(one: Wide, two: Wide | None, step: Step) -> Wide:
     wide, more = one.shape[-1], two.shape[-1] - 1
     found: Wide | None = None
     for weight in range(more + 1):
-        in_time(WORK)
+        in_time(SUM_OVER_VARIABLES)
         part = Wide(two.part[..., weight], two.power[..., weight])
         moved = _padded(_widely(one, part, kept), weight, wide + more)
         found = moved if found is None else found.plus(moved)
@@ -388,7 +396,7 @@ def _convolved(one: Floats, two: Floats | None, step: Step) -> Floats:
         part = two[..., weight]
         if weight and not part.any():
             continue
-        in_time(WORK)
+        in_time(SUM_OVER_VARIABLES)
         found = _einsum(one, [*step.labels[0], 51], part, step.labels[1], [*step.kept, 51])
         if weight == 0:  # of zeros too: it has the shape
             out = np.zeros((*found.shape[:-1], wide + two.shape[-1] - 1))
@@ -471,7 +479,7 @@ def roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequence[i
 def _joined(inside: list[AnyTable], step: Step) -> AnyTable:
     named = zip((inside[place] for place in step.places), step.labels, strict=False)
     taken = [part for pair in named for part in pair]
-    return _einsum(*taken, step.kept, optimize=step.terms > SMALL)
+    return _einsum(*taken, step.kept, optimize=step.terms > TERMS_WITHOUT_BLAS)
 
 
 def _shared(inside: list[AnyTable], step: Step, told: AnyTable, turn: int) -> AnyTable:
@@ -479,7 +487,7 @@ def _shared(inside: list[AnyTable], step: Step, told: AnyTable, turn: int) -> An
     others = [(told, step.kept)]
     if len(step.places) > 1:
         others.append((inside[step.places[1 - turn]], step.labels[1 - turn]))
-    own, large = inside[step.places[turn]], step.terms > SMALL
+    own, large = inside[step.places[turn]], step.terms > TERMS_WITHOUT_BLAS
     return _over(own, step.labels[turn], *others, large=large and len(others) > 1)
 
 

@@ -50,9 +50,9 @@ from shoal.networks.table import JointTable
 if TYPE_CHECKING:
     from shoal.additive.steps import Line
 
-CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached
+ENDS_MET = 1e-9  # relative gap at which the bound from the ends counts as reached
 MAX_LINE = 2**17  # values the sum over everything may have when it is convolved
-MAX_WORK = 4e9  # multiplications of all convolutions together
+MOST_CONVOLUTIONS = 4e9  # multiplications of all convolutions together
 
 
 def secret_loss(laws: SecretLaws, steps: float) -> float:
@@ -97,7 +97,7 @@ def parts_loss(task: Independent, steps: float) -> float:
     """The loss of noise of scale `steps` on the sum over everything. Rounds up."""
     bound = max((secret_loss(part.laws, steps) for part in task.parts), default=0.0)
     reached = max((end_loss(part.laws, steps) for part in task.parts), default=0.0)
-    if bound <= reached * (1 + CLOSE) or not affordable(task):
+    if bound <= reached * (1 + ENDS_MET) or not affordable(task):
         return bound
     return max(
         min(secret_loss(part.laws, steps), secret_loss(whole_laws(task, part), steps))
@@ -120,8 +120,8 @@ def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
     )
     if not math.isfinite(alone) or alone <= lower or not affordable(task):
         return alone
-    below = alone * (1 - CLOSE)
-    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (1 - CLOSE):
+    below = alone * (1 - ENDS_MET)
+    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (1 - ENDS_MET):
         return alone
     return smallest_scale(lambda steps: parts_loss(task, steps), epsilon, lower, alone)
 
@@ -135,7 +135,7 @@ def affordable(task: Independent) -> bool:
     work = len(task.parts) * sum(
         (span + 1) * n * total for span, n in zip(spans, task.copies, strict=True)
     )
-    return total < MAX_LINE and work <= MAX_WORK
+    return total < MAX_LINE and work <= MOST_CONVOLUTIONS
 
 
 @lru_cache(maxsize=256)

@@ -75,7 +75,7 @@ def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
 
 
 LARGE = 256  # variables; the singular values of a larger matrix take seconds
-MAX_CELLS = 2**20  # values a variable and all that is tied to it may have together
+LARGEST_NEIGHBOURHOOD = 2**20  # values a variable and all that is tied to it may have together
 
 
 @lru_cache(maxsize=8)
@@ -95,9 +95,10 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
     if any((table <= 0).any() for table in net.tables):
         return _refused(math.inf, "some value of a variable is impossible given its parents")
     largest = max(tied_cells(net))
-    if largest > MAX_CELLS:
+    if largest > LARGEST_NEIGHBOURHOOD:
         return _refused(
-            math.inf, f"a variable and its neighbours have {largest} values; {MAX_CELLS} at most"
+            math.inf,
+            f"a variable and its neighbours have {largest} values; {LARGEST_NEIGHBOURHOOD} at most",
         )
     matrix = network_matrix(net)
     if not np.isfinite(matrix).all():
@@ -189,7 +190,7 @@ def _refused(norm: float, sentence: str) -> InfluenceResult:
 
 RAISED = 1e-9  # relative amount by which sums over walks are raised before they are certified
 WALK_LENGTHS = 5_000  # lengths of walks that are followed
-SETTLED = 1e-13  # relative change at which longer walks no longer matter
+WALKS_SETTLED = 1e-13  # relative change at which longer walks no longer matter
 
 
 def reaches(net: BayesNet, moves: Floats) -> Floats:
@@ -208,7 +209,7 @@ def reaches(net: BayesNet, moves: Floats) -> Floats:
         longer = np.maximum(moves, RAISED) + sparse @ total
         if not (longer <= 1e12).all():
             return np.full(len(moves), math.inf)
-        settled = (longer - total).max() <= SETTLED * longer.max()
+        settled = (longer - total).max() <= WALKS_SETTLED * longer.max()
         total = longer
         if settled:
             break
@@ -231,10 +232,10 @@ def contractions(net: BayesNet) -> Floats:
     found = np.zeros((len(net.variables),) * 2)
     for j, cells in enumerate(tied_cells(net)):
         doing("the search for walks of influence", j, len(net.variables))
-        if cells > MAX_CELLS:
+        if cells > LARGEST_NEIGHBOURHOOD:
             raise Refused(
                 f"{net.variables[j]!r} and the variables it is tied to have {cells} values "
-                f"together; walks of influence take {MAX_CELLS} at most"
+                f"together; walks of influence take {LARGEST_NEIGHBOURHOOD} at most"
             )
         weights = weights_given_ties(net, j)
         for axis, i in enumerate(weights.ties):

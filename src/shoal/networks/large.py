@@ -34,17 +34,17 @@ from shoal.networks.elimination import (
 from shoal.networks.graph import SummingOrder, ancestors, better_order, children_of, greedy_order
 from shoal.networks.laws import NamedSum, contributions
 
-MAX_WORK = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
-MAX_CELLS = 3e7  # of all tables of one run: some hundred megabytes
+MOST_RUN_WORK = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
+LARGEST_RUN = 3e7  # of all tables of one run: some hundred megabytes
 WORTH_SEEKING, MOST_GAINED = 2e6, 8  # cells of orders worth seeking longer; what that may gain
 MOST_LEFT_OUT = 5  # at most one in so many variables is left out of a sum
-SMALLEST = 1e-250  # a less likely value has lost digits to underflow
+RAREST_VALUE = 1e-250  # a less likely value has lost digits to underflow
 OPERATIONS = 8  # roundings of a double that one complex product and addition take, at most
 LEAST_DENSITY = 1e-280  # a smaller one has lost digits to underflow
 GAP = 1e-5  # relative width of the bounds of a loss that are narrowed no further
 TILTS = (0.2, 0.5, 1.0, 2.0, 4.0)  # over the typical weight: neighbours share their likely sums
 NARROW = 48  # a sum of fewer values is followed at all of them
-WORK = "the law of the sum over the network"
+LAW_OF_SUM = "the law of the sum over the network"
 NO_TAILS = (
     "the furthest any mass moves hangs on tails that are known up to an absolute error only in a "
     "network as large as this one; use exact"
@@ -173,10 +173,10 @@ def sum_laws(net: BayesNet, query: NamedSum) -> tuple[FollowedSum, ...]:
     weights = [np.asarray(rows[:, 0] - rows[:, 0].min()) for rows in added]
     runs = [run for part in net.parts for run in _runs(net, part, weights)]
     work = sum(run.work for run in runs)
-    if work > MAX_WORK:
+    if work > MOST_RUN_WORK:
         raise TooLarge(
             f"the laws of a sum over {net.tied} tied variables take {work:.1g} numbers; at most "
-            f"{MAX_WORK:.0e} are tried: use group, or a coarser model"
+            f"{MOST_RUN_WORK:.0e} are tried: use group, or a coarser model"
         )
     return tuple(FollowedSum(net, run, weights) for run in runs)
 
@@ -223,7 +223,9 @@ class _LeavingOut:
         self._orders: dict[frozenset[int], SummingOrder] = {}
         self._sought = set[frozenset[int]]()
         width = sum(int(weights[v].max()) for v in part) // _unit(weights, part) + 1
-        self.most = min(MAX_WORK / 3 / (width / 2 + 1), MAX_CELLS)  # there may be several runs
+        self.most = min(
+            MOST_RUN_WORK / 3 / (width / 2 + 1), LARGEST_RUN
+        )  # there may be several runs
 
     def above(self, nodes: Iterable[int]) -> frozenset[int]:
         return ancestors(self._net.above, nodes)
@@ -247,7 +249,7 @@ class _LeavingOut:
     def enough(self, gone: frozenset[int], needed: frozenset[int]) -> frozenset[int]:
         """`gone` and as few more as make tables small enough, none of them `needed`."""
         while (now := self.order(gone)).cells > self.most:
-            in_time(WORK)
+            in_time(LAW_OF_SUM)
             options = [gone | self._below(v) for v in self._blamed(now, gone)]
             options = [
                 more
@@ -378,7 +380,7 @@ class FollowedSum:
         total = self._rows(marginals(self._chosen, tables, wanted=self._asked))
         roots = np.exp(2j * math.pi / count * np.arange(count))
         for frequency in range(rows.shape[1]):
-            doing(WORK, frequency, rows.shape[1])
+            doing(LAW_OF_SUM, frequency, rows.shape[1])
             turned = [
                 table * roots[code * frequency % count]
                 for table, code in zip(tables, self._codes, strict=True)
@@ -448,11 +450,11 @@ class FollowedSum:
     def _moment_or_none(self, tilt: float) -> Floats | None:
         """log E[e^{tilt·F} | s] for every secret s; None where some of it is lost to underflow."""
         if tilt not in self._moments:
-            in_time(WORK)
+            in_time(LAW_OF_SUM)
             tables = [self._tilted(table, tilt, code) for table, code in self._coded()]
             found = self._rows(marginals(self._chosen, tables, wanted=self._asked))
             most = (self._width - 1) * max(tilt, 0.0)
-            kept = (found >= SMALLEST).all()
+            kept = (found >= RAREST_VALUE).all()
             self._moments[tilt] = np.log(found) + most - self._log_prior if kept else None
         return self._moments[tilt]
 
@@ -472,13 +474,13 @@ def _known(
     chosen: Elimination, tables: Sequence[Floats], prior: Sequence[Floats]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Which values are secrets; refused where one is possible and too unlikely to follow."""
-    known = [found >= SMALLEST for found in prior]
+    known = [found >= RAREST_VALUE for found in prior]
     if all(known_one.all() for known_one in known):
         return known
     possible = possible_values(chosen, tables)
     if any((one & ~two).any() for one, two in zip(possible, known, strict=True)):
         raise TooLarge(
-            f"some value of a variable has a probability below {SMALLEST:.0e}, which is not "
+            f"some value of a variable has a probability below {RAREST_VALUE:.0e}, which is not "
             "followed in a network this large; leave such values out of the model"
         )
     return possible

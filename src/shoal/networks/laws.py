@@ -23,7 +23,7 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.progress import doing
 from shoal.core.task import Secrets, each_entry
-from shoal.core.walk import LEAST, LOST, Wide
+from shoal.core.walk import LEAST_NORMAL, LOST, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import (
     Factor,
@@ -353,9 +353,9 @@ def added(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints,
 
 
 MAX_WIDTH = 2**20  # values a coded sum may have
-MAX_WORK = 2e9  # multiplications, about half a minute
+MOST_LAW_WORK = 2e9  # multiplications, about half a minute
 OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
-SMALLEST = 1e-250  # a less likely secret has lost digits to underflow, and is followed anew
+RAREST_SECRET = 1e-250  # a less likely secret has lost digits to underflow, and is followed anew
 WIDER = 6  # how much longer numbers that never underflow take, measured
 
 
@@ -421,7 +421,7 @@ class NetworkComponent:
         this probability they are that much larger, and the density is at least e^-span. Below
         SMALLEST they are followed in numbers that never underflow, and lost only by division.
         """
-        if probability < SMALLEST:
+        if probability < RAREST_SECRET:
             return DEEPEST_LINEAR
         outcomes = sum(math.log(self.net.sizes[v]) for v in self.nodes)
         return min(DEEPEST_LINEAR, 660.0 - outcomes + math.log(probability))
@@ -449,7 +449,7 @@ class NetworkComponent:
         """The law of the sum given the values that `seen` allows some variables."""
         weight = self._weight((), seen)
         total = float(weight.sum())
-        if self.lossy and total < SMALLEST:
+        if self.lossy and total < RAREST_SECRET:
             return self._followed_given(seen)
         return GivenSum(weight / total if total > 0 else weight, total)
 
@@ -464,7 +464,7 @@ class NetworkComponent:
         if self.lossy:
             factors, order = self.net.factors(self.nodes), self.net.elimination_order
             known = [possible_joint(factors, self.net.sizes, (v,), order) for v in self.asked]
-            if (np.concatenate(known) & (prior < SMALLEST)).any():
+            if (np.concatenate(known) & (prior < RAREST_SECRET)).any():
                 return self._followed()
         return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
 
@@ -476,7 +476,7 @@ class NetworkComponent:
         totals = [table.total(-1, keepdims=True) for table in found]
         laws = [table.over(total) for table, total in zip(found, totals, strict=True)]
         prior = [
-            np.where(total.possible, np.maximum(total.over(everything), LEAST), 0.0)[:, 0]
+            np.where(total.possible, np.maximum(total.over(everything), LEAST_NORMAL), 0.0)[:, 0]
             for total in totals
         ]
         return np.concatenate(laws), np.concatenate(prior)
@@ -485,7 +485,7 @@ class NetworkComponent:
         """`given` without underflow."""
         table, everything = self._wide_weight((), seen), self._wide_weight((), {}).total()
         total = table.total()
-        chance = max(float(total.over(everything)), LEAST) if total.possible else 0.0
+        chance = max(float(total.over(everything)), LEAST_NORMAL) if total.possible else 0.0
         return GivenSum(table.over(total), chance)
 
     def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
@@ -503,10 +503,11 @@ class NetworkComponent:
     def _affordable(self, times: int = 1) -> None:
         """Refuse what would take minutes."""
         work = self.work * times
-        if work > MAX_WORK:
+        if work > MOST_LAW_WORK:
             raise TooLarge(
                 f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
-                f"multiplications; at most {MAX_WORK:.0e} are tried: use group, or a coarser model"
+                f"multiplications; at most {MOST_LAW_WORK:.0e} are tried: use group, or a "
+                "coarser model"
             )
 
     @cached_property
@@ -552,7 +553,7 @@ def convolves(net: BayesNet, query: NamedSum) -> bool:
     """Whether the laws of a sum given every value of every variable are found by convolution."""
     added = contributions(query, net.variables, net.domains)
     try:
-        return all(NetworkComponent(net, part, added).work <= MAX_WORK for part in net.parts)
+        return all(NetworkComponent(net, part, added).work <= MOST_LAW_WORK for part in net.parts)
     except TooLarge:
         return False
 

@@ -28,7 +28,7 @@ from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_s
 from shoal.networks.table import JointTable
 
 WALKS = "walks"
-MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
+BUDGET_UNUSED = 1e-7  # of the budget, left unused so that a second evaluation fits too
 TOO_LARGE = (
     f"the lift needs blocks with at most {MAX_STATES} values together, quilts, or influences that "
     "fade along walks, and this network has none of them; use exact, wasserstein or group"
@@ -55,7 +55,7 @@ class NetworkEntryLift:
 
     def largest(self, epsilon: float) -> LiftedModel:
         """The largest eta whose loss is at most epsilon, or the best found in time."""
-        epsilon *= 1 - MARGIN
+        epsilon *= 1 - BUDGET_UNUSED
         answers: list[LiftedModel | None] = []
         for search in (self._by_itself, self._by_quilts):  # the second may take long
             with suppress(OutOfTime):
@@ -138,7 +138,7 @@ class WholeEntryLift:
         return self._lift.loss(eta).loss
 
     def largest(self, epsilon: float) -> LiftedModel:
-        return cut_marked(self._lift.largest_eta(epsilon * (1 - MARGIN)))
+        return cut_marked(self._lift.largest_eta(epsilon * (1 - BUDGET_UNUSED)))
 
 
 @lru_cache(maxsize=32)

@@ -32,7 +32,7 @@ ALL_NODES = 10  # up to this many tied variables every set is tried
 PAIR_NODES = 48  # and up to this many all sets of one and two
 MOST_NODES = 128  # beyond this many tied variables only rings nearby are looked at
 MOST_LOCAL = 2000  # and beyond this many even those take minutes
-MAX_CELLS = 2**18  # values a quilt and its variable may have together
+LARGEST_QUILT = 2**18  # values a quilt and its variable may have together
 KEPT_BACK = 1e-11  # of epsilon, so that a second evaluation fits too
 
 
@@ -77,7 +77,7 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
         least = max((single.get(v, 0.0) for v in quilt), default=0.0)
         if any(q.nearby <= near and q.influence <= least for q in found.values()):
             continue
-        if math.prod(net.sizes[v] for v in (node, *quilt)) > MAX_CELLS:
+        if math.prod(net.sizes[v] for v in (node, *quilt)) > LARGEST_QUILT:
             continue
         influence = _influence(net, node, quilt)
         if len(quilt) == 1:

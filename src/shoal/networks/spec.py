@@ -46,7 +46,7 @@ _NODE = {
     "required": ["values", "table"],
     "additionalProperties": False,
 }
-MOST_PEOPLE = 100_000  # of a contagion that is written out: each has a name and a place
+MOST_PEOPLE_WRITTEN = 100_000  # of a contagion that is written out: each has a name and a place
 HEADINGS = {
     f"{word}{end}"
     for word in ("person", "user", "node", "name", "id", "edge")
@@ -181,9 +181,10 @@ class ContagionModel(ModelSection):
     def model(self, folder: Path) -> Contagion:
         law = _law(self)
         if self.sizes is not None:
-            if sum(self.sizes) > MOST_PEOPLE:
+            if sum(self.sizes) > MOST_PEOPLE_WRITTEN:
                 raise SpecError(
-                    f"sizes add up to {sum(self.sizes):,} people; at most {MOST_PEOPLE:,} are "
+                    f"sizes add up to {sum(self.sizes):,} people; at most "
+                    f"{MOST_PEOPLE_WRITTEN:,} are "
                     "followed: give fewer groups, as groups do not depend on each other"
                 )
             return Contagion.cliques(self.sizes, law, people=self.people, states=tuple(self.states))

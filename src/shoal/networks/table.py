@@ -15,7 +15,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
-from shoal.core.walk import LEAST, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
 
 MAX_OUTCOMES = 2**24
 
@@ -179,7 +179,8 @@ def table_of(
     probability = law.over(total)
     if not held(probability, law.possible):
         raise TooUnlikely(
-            f"some possible outcome has a probability below {LEAST:.2g}, which no table holds; "
+            f"some possible outcome has a probability below {LEAST_NORMAL:.2g}, which no "
+            "table holds; "
             "keep the model as it is, or write out fewer variables"
         )
     return JointTable(variables=variables, domains=domains, probability=probability)

@@ -28,7 +28,7 @@ from shoal.core.numbers import positive
 from shoal.noise.knorm import Uniform
 from shoal.noise.primitives import uniform_below
 
-LARGEST = 4096  # states, so that the matrix of distances stays within 128 MB
+MOST_GRAPH_STATES = 4096  # states, so that the matrix of distances stays within 128 MB
 PARTS = 2.0**50  # units of the proposal; their sum over 4096 states stays below 2^63
 OVER = 1 + 2.0**-30  # the proposal exceeds the floats it is made of by this, far above their error
 BISECTIONS = 20  # bisections of the calibrated rate
@@ -163,10 +163,10 @@ def graph_exponential(
     """
     amount = positive(epsilon, "epsilon")
     nodes = np.flatnonzero(members)
-    if len(nodes) > LARGEST:
+    if len(nodes) > MOST_GRAPH_STATES:
         raise InputError(
             f"the policy leaves {len(nodes)} states; a graph-exponential law takes at most "
-            f"{LARGEST}: use K-norm noise"
+            f"{MOST_GRAPH_STATES}: use K-norm noise"
         )
     if len(nodes) > 1 and not np.isin(nodes, edges).all():
         raise InputError(

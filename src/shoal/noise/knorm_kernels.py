@@ -22,8 +22,8 @@ UNDECIDED, REJECTED, ACCEPTED = -1, 0, 1
 EXP_ERROR = 2.0**-47  # relative error of exp_minus, and of the uniform's conversion, together
 WORD = 2.0**-63
 LARGEST_EXPONENT = 690.0  # exp(-690) is still a normal double
-NEGLIGIBLE = 2.0**-990  # an upper bound on exp(-x) beyond it
-REACH = 2.0**31  # coordinates beyond it are handed back
+EXP_UNDERFLOW = 2.0**-990  # an upper bound on exp(-x) beyond it
+COORDINATE_REACH = 2.0**31  # coordinates beyond it are handed back
 
 LOG2_INVERSE = 1.0 / math.log(2.0)
 LN2_HIGH = 0x162E42FEF * 2.0**-33  # 33 bits: k·LN2_HIGH is exact for k < 2^20
@@ -67,7 +67,7 @@ def geometric(word: Any, rate: float) -> int:
     if k > 0 and high * (1 + slack) > exp_minus(exponent):
         return UNDECIDED
     beyond = exponent + rate
-    above = exp_minus(beyond) if beyond <= LARGEST_EXPONENT else NEGLIGIBLE
+    above = exp_minus(beyond) if beyond <= LARGEST_EXPONENT else EXP_UNDERFLOW
     if low * (1 - slack) < above:
         return UNDECIDED
     return int(k)
@@ -82,7 +82,7 @@ def keep(word: Any, gamma: float, error: float) -> int:
     chance = exp_minus(gamma) if gamma <= LARGEST_EXPONENT else 0.0
     if (word + 1) * WORD <= chance * (1 - slack):
         return ACCEPTED
-    if word * WORD >= chance * (1 + slack) + NEGLIGIBLE:
+    if word * WORD >= chance * (1 + slack) + EXP_UNDERFLOW:
         return REJECTED
     return UNDECIDED
 
@@ -112,7 +112,7 @@ def line_attempts(words: Any, rate: float, out: Any, filled: int) -> tuple[int, 
         if filled == len(out):
             return filled, used, 0
         value, verdict = signed(words[used, 0], rate)
-        if verdict == UNDECIDED or abs(value) > REACH:
+        if verdict == UNDECIDED or abs(value) > COORDINATE_REACH:
             return filled, used, 1
         if verdict == ACCEPTED:
             out[filled, 0] = value
@@ -159,7 +159,7 @@ def plane_attempt(
     wide = abs(first) * 1.0, abs(second) * 1.0
     for axis in range(2):
         reach = wide[0] * abs(outwards[0, axis]) + wide[1] * abs(outwards[1, axis])
-        if reach > REACH:
+        if reach > COORDINATE_REACH:
             return UNDECIDED, 0, 0
     x = first * outwards[0, 0] + second * outwards[1, 0]
     y = first * outwards[0, 1] + second * outwards[1, 1]

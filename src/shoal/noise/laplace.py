@@ -24,7 +24,7 @@ from shoal.noise.primitives import (
 ONE_BY_ONE = 64
 
 # Batches are cut so that their arrays stay in the processor's cache.
-BATCH = 2**16
+DRAWS_AT_A_TIME = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ class LatticeLaplace:
             raise ValueError(f"count is {count}; it must be 0 or more (one draw per coordinate)")
         rate = self.rate
         if count > ONE_BY_ONE:
-            sizes = [min(BATCH, count - done) for done in range(0, count, BATCH)]
+            sizes = [
+                min(DRAWS_AT_A_TIME, count - done) for done in range(0, count, DRAWS_AT_A_TIME)
+            ]
             return np.concatenate([laplace_batch(rate, size, rng) for size in sizes])
         drawn = [discrete_laplace(rate.numerator, rate.denominator, rng) for _ in range(count)]
         fits = rate * WIDEST_RATIO >= 1 and all(abs(value) < 2**62 for value in drawn)

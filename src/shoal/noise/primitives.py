@@ -453,8 +453,10 @@ def _power_of_two_at_most(value: Fraction) -> Fraction:
 # Mean squared noise on a coarse lattice, summed up point by point.
 
 
-MOST_POINTS = 2**18  # beyond it the continuous law serves: the lattice is fine, or d is large
-NEGLIGIBLE = 40.0  # norms beyond this over epsilon weigh less than 1e-17
+MOST_LATTICE_POINTS = (
+    2**18
+)  # beyond it the continuous law serves: the lattice is fine, or d is large
+NORM_OUT_OF_REACH = 40.0  # norms beyond this over epsilon weigh less than 1e-17
 
 
 def lattice_mse(noise: LatticeNoise, body: Body) -> float | None:
@@ -465,9 +467,9 @@ def lattice_mse(noise: LatticeNoise, body: Body) -> float | None:
     d = body.dimension
     if d == 0:
         return 0.0
-    reach = (NEGLIGIBLE + 4 * d) / float(noise.epsilon) + 1
+    reach = (NORM_OUT_OF_REACH + 4 * d) / float(noise.epsilon) + 1
     sides = [math.ceil(reach * int(np.abs(body.flat[:, axis]).max())) for axis in range(d)]
-    if math.prod(2 * side + 1 for side in sides) > MOST_POINTS:
+    if math.prod(2 * side + 1 for side in sides) > MOST_LATTICE_POINTS:
         return None
     axes = [np.arange(-side, side + 1) for side in sides]
     inner = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)

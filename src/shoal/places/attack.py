@@ -22,7 +22,7 @@ from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.queries import remapped
 from shoal.places.step import Places, StepNoise
 
-NEGLIGIBLE = 1e-12  # of the likeliest state's mass: states below do not move a median
+MASS_OUT_OF_MEDIAN = 1e-12  # of the likeliest state's mass: states below do not move a median
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +92,7 @@ def best_guess(law: Floats, values: Floats) -> tuple[Floats, float]:
     The geometric median. Iterations reach it slowly where it is the answer of a state, so the
     nearest state's answer is tried as well.
     """
-    kept = law > NEGLIGIBLE * law.max()
+    kept = law > MASS_OUT_OF_MEDIAN * law.max()
     points, weights = values[kept], law[kept]
     median = remapped(weights, points, "absolute")[0]
     nearest = points[int(((points - median) ** 2).sum(axis=1).argmin())]
@@ -113,7 +113,7 @@ def path_distance(path: Sequence[int], values: Floats, truth: Sequence[int | Non
 # The strongest adversary against a stream of places: beliefs, best guesses, likeliest path.
 
 
-MOST_CELLS = 20_000_000  # steps × hidden states: six tables of 160 MB
+LARGEST_PASS = 20_000_000  # steps × hidden states: six tables of 160 MB
 
 Outputs = Sequence[Sequence[int] | None]
 By = Literal["own", "past", "all"]
@@ -257,10 +257,10 @@ class HeldChain(NamedTuple):
         """The adversary's chain, or the machine's own; refused when it cannot follow the stream."""
         chain = machine.chain if adversary is None else adversary
         motion = machine.runtime.motion if adversary is None else motion_of(chain)
-        if steps * motion.hidden > MOST_CELLS:
+        if steps * motion.hidden > LARGEST_PASS:
             raise Refused(
                 f"{steps} steps over {motion.hidden} hidden states are too many to be attacked at "
-                f"once (at most {MOST_CELLS} of both); attack a shorter stretch"
+                f"once (at most {LARGEST_PASS} of both); attack a shorter stretch"
             )
         index = {name: place for place, name in enumerate(machine.query.states)}
         unknown = [name for name in chain.states or () if name not in index]

@@ -31,7 +31,7 @@ from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.rows import followed, parts, reference_stage
 from shoal.places.step import Places, StepNoise
 
-MOST_STATES = 256  # pairs of pairs are followed
+MOST_STATES_AUDITED = 256  # pairs of pairs are followed
 ERROR = 1e-10  # relative, of the laws computed here
 AUDIT = "the audit of a stream"
 
@@ -75,9 +75,10 @@ def sequence_leakage(
     """
     machine = machine_of(plan)
     motion = machine.runtime.motion
-    if motion.memory > 1 or motion.hidden > MOST_STATES:
+    if motion.memory > 1 or motion.hidden > MOST_STATES_AUDITED:
         raise Refused(
-            f"pairwise leakage follows chains of order 1 on up to {MOST_STATES} states; this one "
+            f"pairwise leakage follows chains of order 1 on up to {MOST_STATES_AUDITED} "
+            "states; this one "
             f"has {motion.hidden} hidden states: use loss_path of the stream"
         )
     if not outputs:
@@ -216,7 +217,7 @@ def _largest(matrix: Floats, pairs: Any) -> float:
 
 
 MOST_PAIRS = 400  # edges of distinct shifts that are tried, the longest first
-REACH = 3  # outputs up to this many shifts beyond an answer are tried
+SHIFTS_TRIED = 3  # outputs up to this many shifts beyond an answer are tried
 
 ASSUMED = (
     "positions follow the chain, and the adversary knows it, the policy and the noise",
@@ -283,7 +284,7 @@ def _worst(machine: LocationMachine, places: Places, stage: StepNoise) -> WorstS
         if time_over():
             break
         move = points[first] - points[second]
-        for far in range(REACH):
+        for far in range(SHIFTS_TRIED):
             for output in (points[first] + far * move, points[second] - far * move):
                 z = tuple(int(value) for value in output)
                 logs = stage.law.log_likelihood(z)

@@ -34,9 +34,9 @@ from shoal.places.step import StepNoise
 
 MOST_PRODUCTS = 2 * 10**7  # of points and states: beyond, a parallelogram is bounded like any body
 MOST_KEYS = 2**22  # differences of points that a table holds
-KEPT = 64  # checks kept, the ones used last
+CHECKS_KEPT = 64  # checks kept, the ones used last
 MOST_READY = 1000  # states up to which all checks of a first step are made at once: 80 MB
-TINY = 1e-290  # what a sum may lose to products that underflow
+LOST_TO_UNDERFLOW = 1e-290  # what a sum may lose to products that underflow
 ROUNDING = 2.0**-50
 
 
@@ -213,7 +213,7 @@ class EventGuard:
         if kept is None or kept[0] is not noise:
             # the noise is kept with its check, so that nothing else gets its id
             kept = self._checks[id(noise)] = noise, check_of(noise)
-            if len(self._checks) > KEPT:
+            if len(self._checks) > CHECKS_KEPT:
                 self._checks.popitem(last=False)
         return kept[1]
 
@@ -344,7 +344,9 @@ class ListedOutputs:
     def fits(self, table: TrackSums) -> bool:
         over, under = table.over[:, 0] @ self.likely, table.under[:, 0] @ self.likely
         met = self.leads[table.possible[0]].any(axis=0)
-        rounded = replace(table, slack=table.slack + self.slack, lost=table.lost + TINY)
+        rounded = replace(
+            table, slack=table.slack + self.slack, lost=table.lost + LOST_TO_UNDERFLOW
+        )
         return bool(rounded.keeps(over, under)[:, met].all())
 
 
@@ -360,7 +362,9 @@ class GridOfCorners:
     slack: float
 
     def fits(self, table: TrackSums) -> bool:
-        rounded = replace(table, slack=table.slack + self.slack, lost=table.lost + TINY)
+        rounded = replace(
+            table, slack=table.slack + self.slack, lost=table.lost + LOST_TO_UNDERFLOW
+        )
         first, last = self.parts[0], self.parts[-1]
         for over, under in zip(table.over[:, 0], table.under[:, 0], strict=True):
             if len(self.parts) == 1:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = (".gpx", ".geojson")
-LARGEST = 2**28  # bytes of a file that is read whole
+LARGEST_FILE = 2**28  # bytes of a file that is read whole
 SOURCE = "released with Shoal: noisy points and estimates, not true positions"
 
 Reading = tuple[str, str | None, float, float]  # whose, when (ISO 8601), latitude, longitude
@@ -51,8 +51,8 @@ def read_track(path: str | Path) -> pl.DataFrame:
     import polars as pl
 
     where = Path(path)
-    if where.stat().st_size > LARGEST:
-        raise DataError(f"{str(path)!r} is larger than {LARGEST >> 20} MiB; split it")
+    if where.stat().st_size > LARGEST_FILE:
+        raise DataError(f"{str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; split it")
     read = _of_gpx if where.suffix.lower() == ".gpx" else _of_geojson
     rows = list(read(where))
     if not rows:
@@ -324,7 +324,7 @@ def _within(rings: Sequence[Any], centres: Floats) -> Bools:
 
 
 LENGTH = r"(?P<{0}>[0-9]+(?:\.[0-9]+)?)\s*(?P<{0}_unit>km|m)\b"
-NEAR = re.compile(
+NEAR_COORDINATES = re.compile(
     r"(?:exact\s+)?unless\s+within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I
 )
 WITHIN = re.compile(r"within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I)
@@ -405,7 +405,7 @@ def _pairs(points: Ints, alone: Ints) -> Ints:
 
 def _joined(chain: Any, where: str, among: str, known: Mapping[str, Any]) -> tuple[str, ...]:
     """The states that "unless …; there among …" joins to each other."""
-    near, inside = NEAR.fullmatch(where), INSIDE.fullmatch(where)
+    near, inside = NEAR_COORDINATES.fullmatch(where), INSIDE.fullmatch(where)
     around, zoned = AROUND.fullmatch(among), AMONG.fullmatch(among)
     named = near or inside
     if named is None or (around is None and zoned is None):

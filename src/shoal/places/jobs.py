@@ -147,7 +147,7 @@ IN_PIECES = "its rows are several chains, and the events are about all slots of 
 ONE_OUTPUT = (
     "the plan watches events, so a step has one output whoever asks; leave requester out of the job"
 )
-TOGETHER = 512  # streams stepped at once: their beliefs stay in the processor's cache
+STREAMS_AT_ONCE = 512  # streams stepped at once: their beliefs stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,8 +200,8 @@ def release_traces(
     traces.sort(key=lambda trace: -trace.length)
     places = np.where(census.values < 0, SKIPPED, place[census.values])
     fleet = Fleet(plan, census, places, seed, charging, refused)
-    for begin in range(0, len(traces), TOGETHER):
-        fleet.sail(traces[begin : begin + TOGETHER])
+    for begin in range(0, len(traces), STREAMS_AT_ONCE):
+        fleet.sail(traces[begin : begin + STREAMS_AT_ONCE])
     done = {trace.unit: 0 for trace in traces}
     for step, trace, _ in fleet.rows:
         done[trace.unit] += 1 if trace.sizes is None else trace.sizes[step]

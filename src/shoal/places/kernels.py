@@ -22,7 +22,9 @@ from shoal.noise.knorm_kernels import (
 )
 from shoal.places.runtime import REACH, SHOWN
 
-CLOSE = 1e-12  # sums closer to the wanted share than this, and rounding, are decided elsewhere
+SHARE_CLOSE = (
+    1e-12  # sums closer to the wanted share than this, and rounding, are decided elsewhere
+)
 
 
 @njit(cache=True)
@@ -40,7 +42,7 @@ def threshold(prior: Any, share: float) -> tuple[float, bool]:
     target = share * whole
     above = 0.0  # the mass of states known to be taken before the ones left
     clear = True
-    close = whole * (CLOSE + size * 2.0**-52)
+    close = whole * (SHARE_CLOSE + size * 2.0**-52)
     while size > 1:
         pivot = _middle(left[:size])
         higher, equal = 0.0, 0.0
@@ -118,10 +120,10 @@ def count_inside(vertices: Any, points: Any, members: Any, state: int) -> int:
 # Beliefs. What must be formed in logarithms is handed back: the caller goes the plain way.
 
 
-TINY = 1e-250  # sums above it have lost nothing that matters to terms that underflowed
+LOSES_NOTHING = 1e-250  # sums above it have lost nothing that matters to terms that underflowed
 FEW_EDGES = 16  # pairs of opposite edges that are all tried
-SHORT = 2**20  # in lattice steps: edges of bodies within it are at most 2^21 long
-NEGLIGIBLE = 710.0  # exponents beyond it count as 0: e^-710 is far below TINY
+SHORT_EDGES = 2**20  # in lattice steps: edges of bodies within it are at most 2^21 long
+EXPONENT_OF_ZERO = 710.0  # exponents beyond it count as 0: e^-710 is far below LOSES_NOTHING
 SERIES = tuple((-1.0) ** k / math.factorial(k) for k in range(14))
 
 
@@ -149,7 +151,7 @@ def by_edges(vertices: Any) -> bool:
     widest = 0
     for k in range(half):
         widest = max(widest, abs(vertices[k, 0]), abs(vertices[k, 1]))
-    return half <= FEW_EDGES and widest <= SHORT
+    return half <= FEW_EDGES and widest <= SHORT_EDGES
 
 
 @njit(cache=True)
@@ -208,7 +210,7 @@ def degree_of(vertices: Any, answers: Any, members: Any, state: int) -> int:
 
 @njit(cache=True)
 def exp_minus_all(exponents: Any, out: Any) -> None:
-    """Writes exp(-x) of exponents from 0 to NEGLIGIBLE to `out`, within a few last bits.
+    """Writes exp(-x) of exponents from 0 to EXPONENT_OF_ZERO to `out`, within a few last bits.
 
     x = k log 2 + r with |r| < 0.35, then the series of exp(-r); 2^-k is put together from its
     bits, so that the processor does many at once.
@@ -253,13 +255,13 @@ def updated(
         if prior[state] > 0.0:
             least = min(least, norms[state])
     for state in range(len(prior)):
-        norms[state] = min(max(epsilon * norms[state] - epsilon * least, 0.0), NEGLIGIBLE)
+        norms[state] = min(max(epsilon * norms[state] - epsilon * least, 0.0), EXPONENT_OF_ZERO)
     exp_minus_all(norms, belief)
     total = 0.0
     for state in range(len(prior)):
         belief[state] *= prior[state]
         total += belief[state]
-    if total >= TINY:
+    if total >= LOSES_NOTHING:
         for state in range(len(prior)):
             belief[state] /= total
     return total, -epsilon * nearest
@@ -313,7 +315,8 @@ def absorbed(
 
     Writes the belief to `belief` and, in single precision, to `single`. `shown` are the SHOWN most
     probable states, each with what is believed of it, -1 where there are fewer; `degree` is that
-    of the first, 0 when it is no member. With `total` below TINY only `best` means something.
+    of the first, 0 when it is no member. With `total` below LOSES_NOTHING only `best` means
+    something.
     """
     total, best = updated(prior, members, answers, vertices, epsilon, x, y, belief)
     for state in range(len(belief)):
@@ -336,8 +339,8 @@ def _pair(belief: Any, top: Any, rank: int) -> Any:
 # plain way, with the same words, and so arrives at the same output.
 
 
-NOBODY = (np.int64(-1), 0.0)
-HANDED_BACK = (False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY))
+NO_MEMBER = (np.int64(-1), 0.0)
+HANDED_BACK = (False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NO_MEMBER, NO_MEMBER, NO_MEMBER))
 
 
 @njit(cache=True)
@@ -380,7 +383,7 @@ def released(
     total, best, east, north, spread, degree, shown = absorbed(
         prior, values, members, answers, vertices, epsilon, x, y, belief, single
     )
-    return total >= TINY, x, y, best, east, north, spread, degree, shown
+    return total >= LOSES_NOTHING, x, y, best, east, north, spread, degree, shown
 
 
 @njit(cache=True)

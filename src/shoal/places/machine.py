@@ -54,7 +54,9 @@ FAR_OFF = (
 EVENT_KEPT = (
     "every output would have told too much about an event, so nothing was released at this step"
 )
-FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
+NOISE_RARELY_FARTHER = (
+    20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
+)
 
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
 Draw = Callable[[], tuple[int, ...] | None]  # the output of a step; None when there is none
@@ -147,7 +149,7 @@ class LocationMachine(Value):
         if taken is None or taken[0] != z:  # the plain way, or what an earlier charge drew
             return self.absorb(state, () if z is None else ((self, z),), secure=rng.secure)
         _, found, shaped = taken
-        spent, far = self.runtime.promise, found.best < -FAR
+        spent, far = self.runtime.promise, found.best < -NOISE_RARELY_FARTHER
         return self._after(state, found, reached.packed, z, shaped, (False, far), spent, rng.secure)
 
     def _taken(
@@ -212,7 +214,7 @@ class LocationMachine(Value):
         shown = noises or [prior.noise]
         eta = sum(each.spread for each in noises)
         shaped = prior.noise.count, prior.noise.joined, eta, shown[0].added
-        odd = any(each.tells for each in shown), found.best < -FAR * len(outputs)
+        odd = any(each.tells for each in shown), found.best < -NOISE_RARELY_FARTHER * len(outputs)
         z = tuple(int(k) for k in outputs[0][1]) if outputs else None
         spent = runtime.guarantee(tuple(machine.epsilon for machine in machines))
         return self._after(state, found, packed, z, shaped, odd, spent, secure)

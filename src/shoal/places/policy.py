@@ -20,7 +20,7 @@ from shoal.core.task import Model
 from shoal.events.secrets import Events
 from shoal.places.queries import EventWatch, Measurement
 
-CHUNK = 2**21  # distances held at once
+DISTANCES_AT_ONCE = 2**21  # distances held at once
 NO_EDGES = locked(np.empty((0, 2)), np.int64)
 
 
@@ -87,7 +87,7 @@ def edges_of_moves(motion: Motion) -> Ints:
 
 def _distances(points: Ints, rows: Ints, columns: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Squared distances from blocks of the states `rows` to the states `columns`."""
-    block = max(1, CHUNK // max(len(columns), 1))
+    block = max(1, DISTANCES_AT_ONCE // max(len(columns), 1))
     for start in range(0, len(rows), block):
         some = rows[start : start + block]
         total = np.zeros((len(some), len(columns)), dtype=np.int64)

@@ -196,7 +196,7 @@ def _widest_l1(points: Ints) -> int:
 
 
 WEISZFELD_ROUNDS = 50  # of Weiszfeld's iteration
-CLOSE = 1e-9  # relative step after which it stops
+MEDIAN_CLOSE = 1e-9  # relative step after which it stops
 
 
 def remapped(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
@@ -230,7 +230,7 @@ def _median(belief: Floats, values: Floats, start: Floats) -> Floats:
         distance = np.maximum(np.sqrt(((values - answer) ** 2).sum(axis=1)), 1e-12 * scale)
         weights = belief / distance
         moved: Floats = weights @ values / weights.sum()
-        if np.abs(moved - answer).max() <= CLOSE * scale:
+        if np.abs(moved - answer).max() <= MEDIAN_CLOSE * scale:
             return moved
         answer = moved
     return answer
@@ -240,7 +240,7 @@ def _median(belief: Floats, values: Floats, start: Floats) -> Floats:
 
 
 # of the plan's ε; finer lists help little: a step between two of these loses a fifth of its ε
-SHARES = tuple(Fraction(k, 100) for k in (100, 80, 64, 50, 40, 30, 20, 12, 6, 3))
+SHARES_TRIED = tuple(Fraction(k, 100) for k in (100, 80, 64, 50, 40, 30, 20, 12, 6, 3))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,7 +299,7 @@ class EventWatch(Value):
 
     def tried(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """What a step may take, in the order in which it is tried, under a plan of `epsilon`."""
-        found = self.epsilons or tuple(epsilon * share for share in SHARES)
+        found = self.epsilons or tuple(epsilon * share for share in SHARES_TRIED)
         if list(found) != sorted(found, reverse=True) or found[0] > epsilon:
             raise InputError(
                 f"epsilons is {[float(each) for each in found]}; they must descend from at most "

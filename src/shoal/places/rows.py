@@ -279,7 +279,7 @@ def expected_errors(
 # The rows: one kind of noise each, with its own proof beside this file.
 
 
-LARGEST = 1024  # states: each new constraint asks for all distances in the graph
+MOST_GRAPH_STATES = 1024  # states: each new constraint asks for all distances in the graph
 
 
 def _row(
@@ -302,8 +302,11 @@ def refuse_graph(task: Task) -> str | None:
     if reason is not None:
         return reason
     size = len(task.query.states)
-    if size > LARGEST:
-        return f"the model has {size} states; distances in the graph are followed up to {LARGEST}"
+    if size > MOST_GRAPH_STATES:
+        return (
+            f"the model has {size} states; distances in the graph are followed up to "
+            f"{MOST_GRAPH_STATES}"
+        )
     if parts(task)[1].everywhere:
         return "the secrets cover edges outside the location set, which distances inside it do not"
     return None
@@ -353,7 +356,9 @@ GRAPH_ROW = _row(
 
 
 SEED = 0
-STEPS = 96  # of all walks together: a step whose constraint is new takes a tenth of a second
+REHEARSED_STEPS = (
+    96  # of all walks together: a step whose constraint is new takes a tenth of a second
+)
 MOST_WALKS = 4
 
 
@@ -382,9 +387,9 @@ def rehearsed(plan: Plan, watch: EventWatch) -> Rehearsal:
     A time limit ends it after a whole walk, and `steps` says how many there were.
     """
     machine, rng = machine_of(plan), SeededRng(SEED)
-    length = min(watch.law(machine.chain).length, STEPS)
+    length = min(watch.law(machine.chain).length, REHEARSED_STEPS)
     spent, errors, curves = [], [], []
-    walks = max(1, min(MOST_WALKS, STEPS // length))
+    walks = max(1, min(MOST_WALKS, REHEARSED_STEPS // length))
     for number in range(walks):
         told(number, walks)
         walk = walked(machine, length, rng)

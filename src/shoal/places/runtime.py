@@ -138,8 +138,8 @@ def _in_mapping(observed: Mapping[str, Any]) -> Any:
 # What all outputs of a stream tell about one position: scalar bounds that a live step can keep.
 
 
-MOST_STATES = 64  # beyond, a position is taken to give its predecessor away entirely
-MARGIN = 1 + 1e-9
+MOST_STATES_FOLLOWED = 64  # beyond, a position is taken to give its predecessor away entirely
+NORM_MARGIN = 1 + 1e-9
 
 
 class Forgetting:
@@ -156,7 +156,7 @@ class Forgetting:
         self._marginal = FarLaw.of(motion.begin())
         self._settled: float | None = None  # the distance, from when on the law stays as it is
         self._factors: list[float] = [0.0]
-        self._followed = motion.hidden <= MOST_STATES and motion.memory == 1
+        self._followed = motion.hidden <= MOST_STATES_FOLLOWED and motion.memory == 1
 
     def factor(self, step: int) -> float:
         """The factor into `step` (from 0); nothing comes before the first."""
@@ -197,13 +197,13 @@ def carried(before: float, factor: float) -> float:
         grown = math.log1p(factor * math.expm1(before))
     else:
         grown = float(np.logaddexp(0.0, before + math.log(factor)))
-    return min(before, grown * MARGIN)
+    return min(before, grown * NORM_MARGIN)
 
 
 # What a location machine works out once and keeps: not stored, the same after every restart.
 
 
-KEPT = 64  # noises and supports kept, the ones used last
+NOISES_KEPT = 64  # noises and supports kept, the ones used last
 
 Bytes = npt.NDArray[np.uint8]
 Belief = npt.NDArray[np.float32]
@@ -248,9 +248,11 @@ class Runtime:
         self.promise = machine.promise(machine.epsilon)
         self._latest: tuple[int, Belief, Bytes, StepPrior] | None = None
         self._last_reached: tuple[int, Bytes | None, Reached | None] = (-1, None, None)
-        self._noises = lru_cache(KEPT)(self._shaped)
-        self._reached = lru_cache(KEPT)(self._moved)
-        self._packed = lru_cache(KEPT)(lambda bits: locked(np.frombuffer(bits, np.uint8), np.uint8))
+        self._noises = lru_cache(NOISES_KEPT)(self._shaped)
+        self._reached = lru_cache(NOISES_KEPT)(self._moved)
+        self._packed = lru_cache(NOISES_KEPT)(
+            lambda bits: locked(np.frombuffer(bits, np.uint8), np.uint8)
+        )
 
     def prior(self, time: int, belief: Belief, packed: Bytes) -> StepPrior:
         """Belief, support and noise of step `time`, from the belief and support before it.
@@ -395,7 +397,7 @@ def _compiled(
     runtime: Runtime, query: Measurement, prior: StepPrior, polygon: Ints, z: Sequence[int]
 ) -> Posterior | None:
     """None when products underflow: the plain way forms them in logarithms."""
-    from shoal.places.kernels import TINY, absorbed
+    from shoal.places.kernels import LOSES_NOTHING, absorbed
 
     noise = prior.noise
     belief, single = np.empty(len(prior.belief)), np.empty(len(prior.belief), dtype=np.float32)
@@ -411,7 +413,7 @@ def _compiled(
         belief,
         single,
     )
-    if total < TINY:
+    if total < LOSES_NOTHING:
         return None
     estimate = (east, north)
     if query.estimate != "squared":

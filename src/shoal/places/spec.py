@@ -37,7 +37,7 @@ from shoal.spec.fields import (
     state,
 )
 
-MOST_CELLS = 100_000  # of a map that is written out: a square of 300 cells each way
+MOST_CELLS_WRITTEN = 100_000  # of a map that is written out: a square of 300 cells each way
 Graph = Literal["complete", "categories", "radius", "nearest", "transitions", "edges", "words"]
 NEEDS: dict[str, str] = {
     "categories": "categories",
@@ -106,9 +106,10 @@ class GridWalkModel(ModelSection):
             rows=self.rows,
             columns=self.columns,
         )
-        if grid.size > MOST_CELLS:
+        if grid.size > MOST_CELLS_WRITTEN:
             raise SpecError(
-                f"rows and columns make {grid.size:,} cells; at most {MOST_CELLS:,} are followed: "
+                f"rows and columns make {grid.size:,} cells; at most "
+                f"{MOST_CELLS_WRITTEN:,} are followed: "
                 "give larger cells, or a smaller map"
             )
         names = [grid.name_of(cell) for cell in range(grid.size)]

@@ -23,7 +23,7 @@ from shoal.records.ties import Dependence
 
 EARTH_RADIUS_KM = 6371.0088
 CELLS = 20  # a side of the grid over a city, as in the paper
-PLACES = 6  # q, the most visited places of a person
+MOST_VISITED = 6  # q, the most visited places of a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class City(Value):
         steps = np.clip((places - low) / span * self.cells, 0, self.cells - 1).astype(np.int64)
         return np.asarray(steps[..., 0] * self.cells + steps[..., 1])
 
-    def query(self, places: int = PLACES, *, clusters: int = 8, rounds: int = 5) -> Centroids:
+    def query(self, places: int = MOST_VISITED, *, clusters: int = 8, rounds: int = 5) -> Centroids:
         """K-means over location vectors of `places` places, 2 · places numbers in the box.
 
         It starts from points spread over the city, each repeated for every place: a person's
@@ -140,7 +140,7 @@ def all_pattern_km(vectors: Floats, others: Floats | None = None) -> Floats:
     return np.concatenate(rows)
 
 
-def location_vector(places: Sequence[tuple[float, float]], top: int = PLACES) -> list[float]:
+def location_vector(places: Sequence[tuple[float, float]], top: int = MOST_VISITED) -> list[float]:
     """A person's `top` most visited places, given in that order, as one row of 2·top numbers.
 
     Someone with fewer places has them repeated in order.

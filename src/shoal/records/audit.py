@@ -22,8 +22,8 @@ from shoal.records.field import PairwiseField, as_field, as_network, field_of_pa
 from shoal.records.ties import Dependence, RecordGroups
 
 MOST_OUTCOMES = 1024
-MOST_WORK = 100_000  # programs times outcomes
-KEPT = 1e-9  # how exactly a law must have the pairs to count
+MOST_PROGRAMS = 100_000  # programs times outcomes
+PAIRS_MET = 1e-9  # how exactly a law must have the pairs to count
 NEARBY = 4.0  # how much further off a law that has the pairs exactly may be
 RARE = 1e-4  # values less likely than this are left out: their laws would drown in rounding
 
@@ -75,7 +75,7 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
         for pair in _value_pairs(model, record)
         for place in range(len(outputs))
     ]
-    step = max(1, -(-len(tasks) * len(grid) // MOST_WORK))
+    step = max(1, -(-len(tasks) * len(grid) // MOST_PROGRAMS))
     best: WorstLaw | None = None
     what = f"the search for joint laws of {model.records} records"
     for number, (record, pair, place) in enumerate(tried := tasks[::step]):
@@ -106,7 +106,7 @@ def _solve(
         return None
     law = np.maximum(found.x[:-1] / found.x[-1], 0.0)
     amiss = np.abs(rows @ law - known)
-    if amiss.max() > KEPT:
+    if amiss.max() > PAIRS_MET:
         return None
     seen = [float((law * side).sum()) for side in (top, bottom)]
     mass = [float(law[values == v].sum()) for v in pair]

@@ -25,7 +25,7 @@ from shoal.noise.laplace import is_laplace
 from shoal.records.ties import Dependence
 
 UNIT = 2.0**-52
-CHUNK = 4_000_000  # numbers worked on at once
+NUMBERS_AT_ONCE = 4_000_000  # numbers worked on at once
 MOST_OUTPUTS = 65_536
 SAFE = 1e-280  # below it sums of exponentials are taken in logarithms
 
@@ -43,7 +43,7 @@ def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: floa
     exponent = -np.abs(points[:, None, :] - outputs[None, :, :]).sum(axis=2) / scale
     laws = conditional.reshape(-1, *conditional.shape[-2:])
     found = np.empty(len(laws))
-    step = max(1, CHUNK // max(laws.shape[1] * max(len(outputs), laws.shape[2]), 1))
+    step = max(1, NUMBERS_AT_ONCE // max(laws.shape[1] * max(len(outputs), laws.shape[2]), 1))
     for start in range(0, len(laws), step):
         doing("the search for coefficients of tied pairs", start, len(laws))
         found[start : start + step] = _largest_gap(laws[start : start + step], exponent)

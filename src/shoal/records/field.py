@@ -18,7 +18,7 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.progress import time_over
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query, Secrets
-from shoal.core.walk import LEAST, TooUnlikely, Wide, held, product
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held, product
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, good_order
 from shoal.networks.laws import (
@@ -352,7 +352,8 @@ def network_of_field(model: PairwiseField) -> BayesNet:
         law = table.over(total)
         if not held(law, table.possible):
             raise TooUnlikely(
-                f"record {record} takes a value with a probability below {LEAST:.2g}, which no "
+                f"record {record} takes a value with a probability below "
+                f"{LEAST_NORMAL:.2g}, which no "
                 "table of a network holds; use dependent-field or group"
             )
         # a parent's value that never occurs may have any law
@@ -488,7 +489,7 @@ def _own(model: PairwiseField) -> Floats:
 
 
 REACH_ROUNDS = 400
-SETTLED = 1e-7  # relative change of the largest reach at which the rounds stop
+REACH_SETTLED = 1e-7  # relative change of the largest reach at which the rounds stop
 RAISED = 1e-12  # relative amount added for rounding in every round
 
 
@@ -545,7 +546,7 @@ def _walks(model: PairwiseField, sizes: Floats) -> Floats:
         out = np.bincount(start, carried, model.records)
         reach = np.minimum(1.0 + out * (1 + RAISED), sizes)
         largest = float(reach.max())
-        if before - largest <= SETTLED * largest:
+        if before - largest <= REACH_SETTLED * largest:
             break
         before = largest
         # the walks that leave `end`, without the one that goes straight back to `start`

@@ -214,7 +214,7 @@ def _one_axis(domain: RecordDomain) -> tuple[Floats, Floats]:
     return domain.low[:, 0], domain.high[:, 0]
 
 
-LEVELS = ("edge", "node")
+PRIVACY_LEVELS = ("edge", "node")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,8 +268,8 @@ class DegreeDistribution(Value):
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", whole(self.nodes, "nodes", least=2))
         object.__setattr__(self, "cap", whole(self.cap, "cap"))
-        if self.level not in LEVELS:
-            raise InputError(f"level is {self.level!r}; it must be one of {list(LEVELS)}")
+        if self.level not in PRIVACY_LEVELS:
+            raise InputError(f"level is {self.level!r}; it must be one of {list(PRIVACY_LEVELS)}")
         if self.cap >= self.nodes:
             raise InputError(
                 f"cap is {self.cap}; a degree is below the number of nodes, {self.nodes}: "

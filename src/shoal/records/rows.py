@@ -28,7 +28,7 @@ from shoal.core.plan import Plan, Proof
 from shoal.core.progress import cut_short
 from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
 from shoal.core.walk import TooUnlikely
-from shoal.networks.lift_row import MARGIN, cut_marked
+from shoal.networks.lift_row import BUDGET_UNUSED, cut_marked
 from shoal.networks.table import JointTable
 from shoal.records.coefficients import (
     Contributions,
@@ -324,7 +324,7 @@ FIELD_ROW = Mechanism(FIELD, not_a_field, calibrate_field, reach_loss, about_rec
 # dependent_field.md, lift.md.
 
 
-REACH = "reach"
+REACH_RULE = "reach"
 MOST_LIFTED = 40  # records; the lift of a larger network takes long, the reach serves
 
 
@@ -349,8 +349,8 @@ class FieldLift:
     def largest(self, epsilon: float) -> LiftedModel:
         reach = field_reach(self._model)
         most = float(reach.max())
-        eta = math.nextafter(epsilon * (1 - MARGIN) / most, 0.0)
-        best = cut_marked(LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH))
+        eta = math.nextafter(epsilon * (1 - BUDGET_UNUSED) / most, 0.0)
+        best = cut_marked(LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH_RULE))
         if self._lifted is None:
             return best
         try:

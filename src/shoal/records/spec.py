@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, SpecError
 from shoal.core.task import Model
-from shoal.records.attack import PLACES, City
+from shoal.records.attack import MOST_VISITED, City
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.kmeans import Centroids
 from shoal.records.sources import FriendModel
@@ -171,7 +171,7 @@ class PlacesQuery(QuerySection):
     west: Number = Field(description="longitude of its western edge")
     north: Number = Field(description="latitude of its northern edge")
     east: Number = Field(description="longitude of its eastern edge")
-    places: Whole = Field(PLACES, description="how many places of a person count")
+    places: Whole = Field(MOST_VISITED, description="how many places of a person count")
     clusters: Whole = Field(8, description="how many centroids are released")
     rounds: Whole = Field(5, description="how many rounds of K-means, each with noise")
 

@@ -17,7 +17,7 @@ from shoal.core.numbers import whole
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.task import Law, Query
 
-MOST_CELLS = 4096
+MOST_DOMAIN_CELLS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,8 +45,10 @@ class RecordDomain(Value):
                 f"low has shape {low.shape} and high {high.shape}; both need a row per cell and a "
                 "column per coordinate"
             )
-        if len(low) > MOST_CELLS:
-            raise InputError(f"the domain has {len(low)} cells; at most {MOST_CELLS} are handled")
+        if len(low) > MOST_DOMAIN_CELLS:
+            raise InputError(
+                f"the domain has {len(low)} cells; at most {MOST_DOMAIN_CELLS} are handled"
+            )
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise InputError("the domain holds a number that is not finite; give it bounds")
         if (low > high).any():
@@ -100,9 +102,9 @@ class RecordDomain(Value):
         starts, ends = numbers(low, "low"), numbers(high, "high")
         if starts.ndim != 1 or starts.shape != ends.shape or not (starts < ends).all():
             raise InputError("low and high must be as many numbers, each low below its high")
-        if count ** len(starts) > MOST_CELLS:
+        if count ** len(starts) > MOST_DOMAIN_CELLS:
             raise InputError(
-                f"{count} cells on each of {len(starts)} axes are more than {MOST_CELLS}; "
+                f"{count} cells on each of {len(starts)} axes are more than {MOST_DOMAIN_CELLS}; "
                 "take fewer cells"
             )
         edges = [np.linspace(a, b, count + 1) for a, b in zip(starts, ends, strict=True)]

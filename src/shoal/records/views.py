@@ -15,7 +15,7 @@ import typer
 from shoal.additive.queries import LinearQuery
 from shoal.cli import show
 from shoal.cli.attack import AttackView, AttackWish, chosen_records
-from shoal.cli.sources import TOGETHER, NamedColumns, ReleaseView, rows_hint
+from shoal.cli.sources import ALL_SERIES, NamedColumns, ReleaseView, rows_hint
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
@@ -291,7 +291,7 @@ def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any
     """Everybody's location vectors as the one thing to release, under the name of all together."""
     if not isinstance(plan.task.query, Centroids):
         return None
-    return {TOGETHER: plan.task.read(people_in(plan, data, columns).vectors)}
+    return {ALL_SERIES: plan.task.read(people_in(plan, data, columns).vectors)}
 
 
 def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
@@ -300,11 +300,11 @@ def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
     assert isinstance(query, Centroids)
     rows = [
         (str(k + 1), f"{centre[0]:.4f}", f"{centre[1]:.4f}")
-        for k, centre in enumerate(query.centroids(releases[TOGETHER].answer))
+        for k, centre in enumerate(query.centroids(releases[ALL_SERIES].answer))
     ]
     out = show.console()
     out.print(show.table(("cluster", "latitude", "longitude"), rows, numbers=(1, 2)))
-    clamped = query.clamped(releases[TOGETHER].answer)
+    clamped = query.clamped(releases[ALL_SERIES].answer)
     if clamped:
         typer.echo(
             f"WARNING: {clamped} of {2 * len(rows)} coordinates lie on the edge of the box, where "

@@ -25,7 +25,7 @@ from shoal.spec.fields import (
 )
 
 Named = Callable[[tuple[str, ...]], tuple[str, ...]]  # names in a spec to states of the model
-KINDS = ("visit", "at_least", "stay", "sequence", "all", "any")
+EVENT_KINDS = ("visit", "at_least", "stay", "sequence", "all", "any")
 
 
 def between(value: object) -> tuple[int, int] | tuple[str, str]:
@@ -65,10 +65,12 @@ class EventSection(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> EventSection:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        given = [kind for kind in EVENT_KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
             listed = " and ".join(given) or "none"
-            raise PydanticCustomError("together", f"has {listed} of {', '.join(KINDS)}; give one")
+            raise PydanticCustomError(
+                "together", f"has {listed} of {', '.join(EVENT_KINDS)}; give one"
+            )
         counted = given[0] in ("at_least", "stay")
         if counted != (self.times is not None):
             fix = "add times" if counted else "drop times"

@@ -90,7 +90,7 @@ class QuerySection(Section):
         return model
 
 
-DIGITS = 300  # of a number, and of its exponent: floats hold no more
+MOST_DIGITS = 300  # of a number, and of its exponent: floats hold no more
 MOST_COUNTED = 10**12  # entries of a chain: a microsecond's for eleven days
 LARGEST_FILE = 2**28  # bytes of a document: plans of large maps have some 10^7
 PLACED = "placed"  # errors of this type carry the place inside a nested list, and the rule
@@ -103,9 +103,9 @@ def number(value: object) -> Fraction:
     if not math.isfinite(value):
         raise PydanticCustomError("number", "it must be a finite number")
     written = value if isinstance(value, Decimal) else Decimal(str(value))
-    if written and not -DIGITS <= written.adjusted() <= DIGITS:
+    if written and not -MOST_DIGITS <= written.adjusted() <= MOST_DIGITS:
         raise PydanticCustomError("number", "it must be 0, or between 1e-300 and 1e300 in size")
-    if len(written.as_tuple().digits) > DIGITS:
+    if len(written.as_tuple().digits) > MOST_DIGITS:
         raise PydanticCustomError("number", "it must have at most 300 digits")
     return Fraction(written)
 

@@ -33,7 +33,7 @@ from shoal.studio import props
 from shoal.studio.props import Props, static_folder
 from shoal.studio.rooms import budget, day, places, ties
 
-MOST_STATES = 400  # of a policy that is drawn as a graph
+MOST_STATES_DRAWN = 400  # of a policy that is drawn as a graph
 DRAWS = 100  # of noise around nothing: what a release of the plan will be off by
 
 
@@ -105,7 +105,7 @@ def _(ledger: SqlLedger) -> tuple[str, Props] | None:
 
 @view_of.register
 def _(policy: PolicyGraph) -> tuple[str, Props] | None:
-    if policy.size > MOST_STATES:
+    if policy.size > MOST_STATES_DRAWN:
         return None
     drawn = ties.tie_graph(policy.states, policy.all_edges().tolist())
     return "tieGraph", {**drawn, "what": "more others it must look like"}

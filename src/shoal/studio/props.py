@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal.additive.lift import Leakage
-from shoal.audit.result import BRIEFLY, TOLERANCE, Audit, StreamWitness, Witness
+from shoal.audit.result import BRIEFLY, LOSS_TOLERANCE, Audit, StreamWitness, Witness
 from shoal.audit.statistical import Estimate
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
@@ -109,7 +109,8 @@ def _audited(audit: Audit) -> Props:
     losses.append(_loss("measured", audit.upper, audit.lower, measured=True))
     return {
         **just_losses(RISE if rise else LOSS, audit.promised, losses),
-        "broken": audit.violated or audit.lower > (audit.promised or math.inf) * (1 + TOLERANCE),
+        "broken": audit.violated
+        or audit.lower > (audit.promised or math.inf) * (1 + LOSS_TOLERANCE),
         "curve": [list(row) for row in witness.curve if np.isfinite(row).all()] if witness else [],
         "subject": witness.subject if witness else "",
         "belief": _belief(witness),

@@ -31,8 +31,8 @@ from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events
 from shoal.noise.laplace import is_zero_sum
 
-MOST_WORK = 4e9  # additions of logarithms: about a minute
-MOST_POINTS = 20_000_000  # outputs that are compared
+MOST_LOG_ADDITIONS = 4e9  # additions of logarithms: about a minute
+MOST_OUTPUTS_COMPARED = 20_000_000  # outputs that are compared
 TOO_LONG = "the law of the answer given each event: the chain is too long to count its paths again"
 STARTS_ONLY = "first laws other than certain ones and the uniform one; the upper bound covers all"
 
@@ -64,7 +64,7 @@ def event_beliefs(
     The change of odds is that against what the event is hidden against. `path` is the data.
     """
     walk, automaton = _followed(setting)
-    if walk.initial is None or _work(setting, walk, automaton) > MOST_WORK:
+    if walk.initial is None or _work(setting, walk, automaton) > MOST_LOG_ADDITIONS:
         raise Refused("the belief in an event needs one law, of a chain that is short enough")
     counted = _count(setting, walk, automaton, walk.initial)
     steps = np.asarray(output, dtype=np.float64) / float(setting.step)
@@ -105,7 +105,7 @@ def _followed(setting: AuditCase) -> tuple[Walk, Automaton]:
 def event_finding(setting: AuditCase) -> Finding:
     """lower ≤ loss ≤ upper for every pair of events under one chain of a given length."""
     walk, automaton = _followed(setting)
-    if _work(setting, walk, automaton) > MOST_WORK:
+    if _work(setting, walk, automaton) > MOST_LOG_ADDITIONS:
         upper, notes = least_upper(setting)
         return Finding(lower=0.0, upper=upper, notes=(TOO_LONG, *notes))
     if walk.initial is not None:
@@ -128,7 +128,7 @@ def _one_law(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floa
     zero_sum = is_zero_sum(setting.noise)
     answers = counted.answers
     size = plane_size(answers) * len(answers) if zero_sum else product_size(answers)
-    if size * len(prior) > MOST_POINTS:
+    if size * len(prior) > MOST_OUTPUTS_COMPARED:
         raise Refused(
             f"the answers span {size} outputs, more than are tried; ask for fewer numbers"
         )

@@ -16,13 +16,13 @@ import numpy as np
 
 from shoal.audit.case import AuditCase, LearnedPair, Sighting, beliefs, witness
 from shoal.audit.exact import least_upper
-from shoal.audit.result import TOLERANCE, Finding
+from shoal.audit.result import LOSS_TOLERANCE, Finding
 from shoal.core.codec import Floats
 from shoal.core.walk import Coded, Walk, by_value, pushed
 from shoal.noise.laplace import is_zero_sum
 
 LENGTHS = (1024, 4096, 16_384)  # nodes followed; a longer chain is cut, which the model covers too
-TINY = 1e-290  # products below this may have lost digits, or everything
+MAY_UNDERFLOW = 1e-290  # products below this may have lost digits, or everything
 MOST_SUMS = 1e8  # sums of two logarithms that are affordable
 MOST_SIGNS = 256  # patterns of signs tried at once
 
@@ -70,7 +70,7 @@ def told_by_corners(
             told = beliefs(seen)
             if best is None or told.certain > best[1].certain:
                 best = seen, told
-        if best is not None and best[1].log_ratio >= upper * (1 - TOLERANCE):
+        if best is not None and best[1].log_ratio >= upper * (1 - LOSS_TOLERANCE):
             break
     return best
 
@@ -138,9 +138,9 @@ def _messages(
     one invented: ratios with a zero are dropped.
     """
     forward, backward, plain = _products(walk, start, nodes, tilt)
-    lost = any((f < TINY)[:, p > 0].any() for f, p in zip(forward, plain, strict=True)) or any(
-        (b < TINY).any() for b in backward
-    )
+    lost = any(
+        (f < MAY_UNDERFLOW)[:, p > 0].any() for f, p in zip(forward, plain, strict=True)
+    ) or any((b < MAY_UNDERFLOW).any() for b in backward)
     with np.errstate(divide="ignore"):
         priors = [np.log(law) for law in plain]
         if not lost or nodes * walk.size**2 * tilt.shape[1] > MOST_SUMS:

@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal.additive.mixture import smoothed
 from shoal.audit.case import (
-    CLOSE,
     NOTHING,
+    WORTH_A_LOOK,
     AuditCase,
     LearnedPair,
     Sighting,
@@ -26,7 +26,7 @@ from shoal.audit.case import (
     witness,
 )
 from shoal.audit.exact import least_upper
-from shoal.audit.result import TOLERANCE, Finding
+from shoal.audit.result import LOSS_TOLERANCE, Finding
 from shoal.chains.audit.events import event_finding
 from shoal.chains.audit.extreme_outputs import beyond_finding, told_by_corners
 from shoal.chains.exact.sums import ChainSum, chain_sum
@@ -39,7 +39,7 @@ from shoal.core.task import as_events
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
 from shoal.noise.laplace import is_zero_sum
 
-MOST_POINTS = 161  # of a curve
+CURVE_POINTS = 161  # of a curve
 
 
 class EntryLaws(NamedTuple):
@@ -87,7 +87,7 @@ def density_curve(
     width = found.laws.shape[1]
     density = smoothed(found.laws[list(belief.pair)], np.arange(width) / scale, logs=True)
     density += math.log(math.tanh(0.5 / scale))  # the mass of one point of the lattice of codes
-    chosen = np.unique(np.linspace(0, width - 1, min(width, MOST_POINTS)).round().astype(int))
+    chosen = np.unique(np.linspace(0, width - 1, min(width, CURVE_POINTS)).round().astype(int))
     entries = seen.nodes + coded.walk.order - 1
     unit = _unit(setting, coded)
     return tuple(
@@ -135,7 +135,7 @@ def _shifted(held: Floats, codes: Ints) -> Floats:
 
 GAIN = 1e-7  # windows grow until a larger one gains less; each gains thousands of times less
 CUT_WORK = 3e7  # multiplications spent on the exact loss of a shorter chain
-SHORT = 12  # entries of the short data that long chains are tried with as well
+SHORT_DATA = 12  # entries of the short data that long chains are tried with as well
 EVERY_LENGTH = 64  # chains up to this long are looked at in every length
 COMPILED_FROM, COMPILED_TO = 2e6, 4e8  # multiplications for which compiled loops pay
 
@@ -216,7 +216,7 @@ def _upper(setting: AuditCase, coded: Coded, scale: float) -> SumLoss:
     task = _task(coded, shorter=not coded.walk.fixed)
     found = sum_loss(task, scale, tolerance=GAIN)
     promised = setting.promised
-    if promised is not None and promised < found.value <= CLOSE * promised:
+    if promised is not None and promised < found.value <= WORTH_A_LOOK * promised:
         # the plan may have been calibrated on a larger window than the one the search stopped at
         again = sum_loss(task, scale, enough=promised)
         found = min(found, again, key=lambda loss: loss.value)
@@ -232,13 +232,13 @@ def _seen(
     if found.window is None and found.node is not None:
         seen = _located(coded, scale, found.node, upper)
         belief = None if seen is None else beliefs(seen)
-        if belief is not None and belief.log_ratio >= upper * (1 - TOLERANCE):
+        if belief is not None and belief.log_ratio >= upper * (1 - LOSS_TOLERANCE):
             return seen, belief
     weights = coded.code[:, None].astype(np.float64)
     both = np.array([[1.0], [-1.0]])
     best = told_by_corners(coded.walk, weights, 1 / scale, both, upper)
     for search in (_on_cut_chain, _on_short_data):
-        if best is not None and best[1].log_ratio >= upper * (1 - TOLERANCE):
+        if best is not None and best[1].log_ratio >= upper * (1 - LOSS_TOLERANCE):
             break
         inside = search(coded, scale)
         told = None if inside is None else (inside, beliefs(inside))
@@ -260,7 +260,7 @@ def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | 
         possible = np.where((law.prior > -math.inf)[:, None], law.laws, -math.inf)
         peak = product_peak(np.arange(width)[:, None], possible, 1 / scale)
         # the longest data comes last: prefer it among equals, it is the usual case
-        if peak.value > -math.inf and peak.value >= best.value * (1 - TOLERANCE**2):
+        if peak.value > -math.inf and peak.value >= best.value * (1 - LOSS_TOLERANCE**2):
             best, where = peak, law
     if where is None:
         return None
@@ -279,7 +279,7 @@ def _worst_of_some_length(coded: Coded, scale: float, upper: float) -> Sighting 
         value, seen = _worst_of_length(coded, scale, nodes)
         if value > best:
             best, where = value, seen
-        if best >= upper * (1 - TOLERANCE) or time_over():
+        if best >= upper * (1 - LOSS_TOLERANCE) or time_over():
             break
     return where
 
@@ -308,7 +308,7 @@ def _on_short_data(coded: Coded, scale: float) -> Sighting | None:
     """The worst output of data of few entries, of every length: ends tell more than the middle."""
     if coded.walk.fixed:
         return None
-    nodes = coded.walk.at_most(SHORT)
+    nodes = coded.walk.at_most(SHORT_DATA)
     found = [_worst_of_length(coded, scale, 1)]
     for length in range(2, nodes + 1):
         if time_over():
@@ -335,7 +335,7 @@ def _sighting(
 # The loss of noise on several numbers summed over a chain, such as a histogram.
 
 
-MOST_WORK = 4e6  # points × laws evaluated for the exact loss of a vector
+MOST_VECTOR_WORK = 4e6  # points × laws evaluated for the exact loss of a vector
 
 
 class Radix(NamedTuple):
@@ -364,7 +364,7 @@ def vector_finding(setting: AuditCase, walk: Walk) -> Finding:
     the exact supremum over outputs. Otherwise the lower bound is the most telling output beyond
     all answers, and the upper bound one that holds for every entry-level release.
     """
-    if walk.initial is not None and not setting.wide and _work(setting, walk) <= MOST_WORK:
+    if walk.initial is not None and not setting.wide and _work(setting, walk) <= MOST_VECTOR_WORK:
         return _exact(setting, walk)
     return beyond_finding(setting, walk)
 

@@ -22,7 +22,7 @@ from shoal.events.automaton import PathLaw, compile_events
 from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events
 
-CLOSE = 1e-5  # of the largest eta: how near to it a search comes
+ETA_CLOSE = 1e-5  # of the largest eta: how near to it a search comes
 NO_LENGTH = "an event needs a length; give the chain one"
 RISES = "the events are held to a rise of belief, which noise does not bound; give epsilon"
 RULE = "events"  # of a lift's certificate
@@ -130,7 +130,7 @@ class EventsLift:
         """An eta whose loss is at most epsilon, near the largest there is; `node` is its anchor."""
         group = epsilon / self.lifts[0].entries  # always enough; from there on in proportion
         guess = group * max(epsilon / self.loss(group), 1.0)
-        _, scale = crossing(lambda scale: self.loss(1.0 / scale), epsilon, 1.0 / guess, CLOSE)
+        _, scale = crossing(lambda scale: self.loss(1.0 / scale), epsilon, 1.0 / guess, ETA_CLOSE)
         eta = 1.0 / scale
         if not eta > 0:
             raise Refused("lift does not apply: no eta is small enough for these events")

@@ -21,7 +21,9 @@ from shoal.additive.cone_tree import walk
 
 HUGE = 1e290  # stands for e^V where V is infinite
 ROUND = 2.0**-52
-NEAR = 1e-9  # a certificate this close to the ratio it is to prove needs no second search
+CERTIFICATE_NEAR = (
+    1e-9  # a certificate this close to the ratio it is to prove needs no second search
+)
 
 
 @njit(cache=True, error_model="numpy")
@@ -89,7 +91,7 @@ def _ratio(
             w[:] = 1.0
         reached, bound = _searched(p, q, weight, numbers, links)
         least = min(least, bound)
-        if bound <= reached * (1.0 + NEAR):
+        if bound <= reached * (1.0 + CERTIFICATE_NEAR):
             break
     for z in range(below):
         memory[columns[z]] = w[z]

@@ -25,8 +25,12 @@ from shoal.core.walk import Powers
 
 ROUND = 2.0**-52
 UP = 1.0 + 4.0 * ROUND
-SHORT = 32  # plain nodes before or after an event up to which one by one is quick enough
-MARGIN = 12  # of them that are followed one by one all the same: the best anchor may be there
+PLAIN_NODES_QUICK = (
+    32  # plain nodes before or after an event up to which one by one is quick enough
+)
+ANCHORS_AROUND = (
+    12  # of them that are followed one by one all the same: the best anchor may be there
+)
 PAIR, CELL = 1.0, 0.06  # microseconds for a pair of rows, and for each cell of its program
 PATIENCE = 40e6  # microseconds that all messages on one side may take
 
@@ -79,16 +83,16 @@ class EventLift:
     def head(self) -> int:
         """The first anchor: a few nodes before the event begins, where that is far off."""
         until = min(self.event.single_until, self.other.single_until)
-        far = self.plain is not None and until > SHORT and not self.any_start
-        return until - MARGIN if far else 0
+        far = self.plain is not None and until > PLAIN_NODES_QUICK and not self.any_start
+        return until - ANCHORS_AROUND if far else 0
 
     @cached_property
     def tail(self) -> int:
         """A few nodes after the one from which on the chain alone decides, where many are left."""
         last = self.event.count - 1
         certain = max(self.event.certain_from, self.other.certain_from)
-        far = self.plain is not None and last - certain > SHORT
-        return certain + MARGIN if far else last
+        far = self.plain is not None and last - certain > PLAIN_NODES_QUICK
+        return certain + ANCHORS_AROUND if far else last
 
     def _by_window(self, outer: dict[int, Floats], unit: float) -> float:
         """All entries the events look at together, and what the others add to their ends."""

@@ -24,7 +24,7 @@ from shoal.additive.mixture import (
 from shoal.chains.events.given import Given
 from shoal.core.codec import Floats, Ints
 
-MOST_WORK = 3e10  # multiplications of one law: about ten seconds
+MOST_LAW_WORK = 3e10  # multiplications of one law: about ten seconds
 MOST_LOGS = 1e9  # and of one that is followed in logarithms
 MOST_VALUES = 4_000_000  # different answers
 
@@ -203,7 +203,7 @@ def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
     deepest = work = 0.0
     for t in range(given.count - 1):
         work += len(table) * len(given.layers[t + 1].x) * len(codes)
-        if len(codes) > MOST_VALUES or work > MOST_WORK:
+        if len(codes) > MOST_VALUES or work > MOST_LAW_WORK:
             raise TooLarge(
                 f"the sum has {len(codes):,} different values after {t + 1} entries already, more "
                 "than can be followed; give weights with fewer digits, ask for fewer values at "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.answer_laws import TOLERANCE, Transport, lattice_gap, path_ratio
+from shoal.additive.answer_laws import LEVELS_ALIKE, Transport, lattice_gap, path_ratio
 from shoal.additive.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
 from shoal.chains.exact.blocks import Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
@@ -108,7 +108,7 @@ def _vector_blocks(task: VectorSum, cover: NodeBlocks, decays: Floats) -> Iterat
 # How far mass must move between the laws given two values.
 
 
-def sum_transport(task: ChainSum, *, tolerance: float = TOLERANCE) -> Transport:
+def sum_transport(task: ChainSum, *, tolerance: float = LEVELS_ALIKE) -> Transport:
     """max over nodes and pairs of secrets of W∞ between the laws of the sum given each.
 
     The sensitivity of the Wasserstein mechanism (Song, Wang & Chaudhuri 2017, Algorithm 1), in

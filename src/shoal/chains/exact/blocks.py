@@ -253,10 +253,12 @@ def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:
 # A block from what lies before and after its nodes.
 
 
-TINY = 1e-200  # a probability below this may have lost digits to underflow: use logarithms
-SMALL = 1e-10  # what may be added to a loss to save work
+NEEDS_LOGARITHMS = (
+    1e-200  # a probability below this may have lost digits to underflow: use logarithms
+)
+LOSS_FOR_LESS_WORK = 1e-10  # what may be added to a loss to save work
 STEEP = 60.0  # log-ratios of marginals up to which laws may be divided by them
-MANY = -1  # the node of a block that stands for many
+MANY_NODES = -1  # the node of a block that stands for many
 
 
 def from_start(
@@ -373,15 +375,17 @@ def tied(
     rows = _rows(left, right, task.label, secrets).reshape(laws.shape[:-1]) & asked
     depth, roundings = _depth(laws, rows, logs), _roundings(left, right, laws, logs)
     levels, excess = _levels(offset, asked)
-    if excess <= SMALL:  # one law for all nodes: divide by it, and compare the extremes only
+    if (
+        excess <= LOSS_FOR_LESS_WORK
+    ):  # one law for all nodes: divide by it, and compare the extremes only
         laws = laws - levels[:, None] if logs else laws * np.exp(-levels)[:, None]
         roundings += excess * 2.0**52
     return Block(
         laws=laws,
         logs=logs,
         possible=np.broadcast_to(asked, rows.shape),
-        offset=None if excess <= SMALL else offset,
-        nodes=np.full(len(laws), MANY),
+        offset=None if excess <= LOSS_FOR_LESS_WORK else offset,
+        nodes=np.full(len(laws), MANY_NODES),
         depth=depth,
         roundings=roundings,
         compiled=compiled,
@@ -415,7 +419,7 @@ def per_node(
     depth = _depth(laws, rows & known[:, None, None], logs)
     laws = _divided(laws, totals[:, None], logs).reshape(-1, secrets, laws.shape[-1])
     copies = len(laws) // len(nodes)
-    lost = bool((totals[known] < math.log(TINY)).any())
+    lost = bool((totals[known] < math.log(NEEDS_LOGARITHMS)).any())
     return Block(
         laws=laws,
         logs=logs,
@@ -496,7 +500,7 @@ def _depth(laws: Floats, rows: Bools, logs: bool) -> float:
     if logs or not rows.any():
         return 0.0
     smallest = float(laws.sum(axis=-1)[rows].min())
-    return -math.log(smallest) if smallest > TINY else math.inf
+    return -math.log(smallest) if smallest > NEEDS_LOGARITHMS else math.inf
 
 
 def _roundings(left: PastOrFuture, right: PastOrFuture, laws: Floats, logs: bool) -> float:

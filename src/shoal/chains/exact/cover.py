@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from shoal.chains.exact.extreme_outputs import Ends
     from shoal.chains.exact.past_future import PastFutureBound
 
-MAX_WORK = 60_000_000_000  # multiplications a cover of windows may cost: some ten seconds
+MOST_WINDOW_WORK = 60_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
 WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
 QUICK = 10_000_000  # multiplications up to which windows are quicker than a compiled module
-FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide enough
+WINDOW_FORGETS = 1e-6  # what is left of an entry's influence when a window is wide enough
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
 MAX_KEPT = 40_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
 COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
@@ -50,7 +50,7 @@ MAX_INSIDE = 25_000_000  # numbers of nodes far from both ends: copies included,
 FEW_SECRETS = 24  # up to so many all pairs are looked at for what held states tell
 FAINT = 1e-250  # probabilities below this may have lost digits
 CYCLE = 256  # steps within which the supports of powers are seen to repeat, or nothing is concluded
-CHUNK = 2_000_000  # numbers one block of many nodes may hold
+LARGEST_BLOCK = 2_000_000  # numbers one block of many nodes may hold
 
 
 class NodeBlocks:
@@ -226,7 +226,7 @@ class NodeBlocks:
         second = float(moduli[-2]) if len(moduli) > 1 else 0.0
         if not 0 < second < 1:
             return math.inf if second else 0.0
-        return self.window_work(max(1, math.ceil(math.log(FORGOTTEN) / math.log(second))))
+        return self.window_work(max(1, math.ceil(math.log(WINDOW_FORGETS) / math.log(second))))
 
     @cached_property
     def marginals(self) -> Marginals:
@@ -252,7 +252,7 @@ class NodeBlocks:
         if self.task.shorter:
             return
         width = self.task.states * (self.task.reach * length + self.task.first_reach + 1)
-        chunk = max(1, CHUNK // (self._starts * width))
+        chunk = max(1, LARGEST_BLOCK // (self._starts * width))
         for first in range(1, length, chunk):
             nodes = range(first, min(first + chunk, length))
             yield self._cell(self._whole_block, nodes, keep=keep)
@@ -277,7 +277,7 @@ class NodeBlocks:
         length = self.task.length
         assert length is not None
         width = self.task.states**3 * (2 * size * self.task.reach + 1)
-        chunk = max(1, CHUNK // width)
+        chunk = max(1, LARGEST_BLOCK // width)
         keep = length * width <= MAX_KEPT
         for first in range(size, length - size, chunk):
             nodes = np.arange(first, min(first + chunk, length - size))
@@ -370,7 +370,7 @@ class NodeBlocks:
 
 
 MAX_NODES = 20_000  # marginals followed one by one; later nodes are bounded together
-SETTLED = 1e-12  # spread of marginal / stationary at which following stops
+MARGINALS_SETTLED = 1e-12  # spread of marginal / stationary at which following stops
 
 
 class Tie(NamedTuple):
@@ -411,7 +411,7 @@ def follow(task: ChainSum) -> Marginals:
     law, alive = task.initial, task.initial > 0
     laws, supports = [law], [alive]
     target = _limit_law(matrix, alive)
-    while len(laws) < limit and _spread(law, target, alive) > SETTLED:
+    while len(laws) < limit and _spread(law, target, alive) > MARGINALS_SETTLED:
         after = (matrix[alive] > 0).any(axis=0)
         law = law @ matrix
         if not np.array_equal(after, alive):

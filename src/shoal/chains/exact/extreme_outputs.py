@@ -17,9 +17,9 @@ from shoal.additive.mixture import crossing
 from shoal.chains.exact.sums import ChainSum, bounded_by_ends
 from shoal.core.codec import Bools, Floats, Ints
 
-FEW = 33  # entries on one side up to which every number of them is looked at
-PLACES = 128  # numbers of entries looked at beyond those on a chain with a length
-FAR = 1 << 17  # entries beyond which a chain of any length is not followed
+ENTRIES_ONE_BY_ONE = 33  # entries on one side up to which every number of them is looked at
+ENTRIES_SAMPLED = 128  # numbers of entries looked at beyond those on a chain with a length
+FARTHEST_ENTRY = 1 << 17  # entries beyond which a chain of any length is not followed
 SOLVED = 1e-10  # relative accuracy of a scale
 ALIKE = 1e-13  # differences of logarithms that are none
 SIGNS = np.array([1.0, -1.0])
@@ -92,16 +92,16 @@ class Ends:
     def _counts(self) -> tuple[Ints, Ints]:
         """The numbers of entries before, and after, that are looked at."""
         length = self.task.length
-        last = FAR if length is None else length - 1
-        counts = set(range(min(FEW, last + 1)))
-        count = FEW
+        last = FARTHEST_ENTRY if length is None else length - 1
+        counts = set(range(min(ENTRIES_ONE_BY_ONE, last + 1)))
+        count = ENTRIES_ONE_BY_ONE
         while count <= last:
             counts.add(count)
             count += 1 << ((count // 4).bit_length() - 1)
         if length is None:
             grid = np.array(sorted(counts))
             return grid, grid
-        even = range(0, last + 1, max(1, last // PLACES))
+        even = range(0, last + 1, max(1, last // ENTRIES_SAMPLED))
         after = np.array(sorted(counts.union(even)))
         return np.array(sorted(counts.union(last - place for place in even))), after
 

@@ -106,7 +106,7 @@ def convolved_rows(left: Floats, right: Floats) -> Floats:
 
 
 FLUSHED = 1e-154
-CHUNK = 1024  # values of the sum worked on together, so that they stay near the processor
+VALUES_TOGETHER = 1024  # values of the sum worked on together, so that they stay near the processor
 
 
 class Moves(NamedTuple):
@@ -254,10 +254,10 @@ def _widen(near: Floats, count: int, reach: int, powers: Floats, wide: Floats) -
 @nb.njit(cache=True)
 def _mix(wide: Floats, count: int, reach: int, moves: Moves, weights: Ints, out: Floats) -> None:
     """out[x, u] = Σ_y M[x, y] D_y(u - weights[y]), D_y as widened, M the matrix of `moves`."""
-    common = np.zeros(CHUNK)
+    common = np.zeros(VALUES_TOGETHER)
     shared = moves.left.max() > 0.0
-    for begin in range(0, count, CHUNK):
-        end = min(begin + CHUNK, count)
+    for begin in range(0, count, VALUES_TOGETHER):
+        end = min(begin + VALUES_TOGETHER, count)
         several = common[: end - begin]
         if shared:
             _clear(several)
@@ -280,9 +280,9 @@ def _compare(density: Floats, count: int, chosen: Ints, best: Floats) -> None:
     """Into best[0, r, x] the largest D_x/D_c, into best[1, r, x] the largest D_c/D_x, c the state
     chosen[r]; 0/0 is 0, c/0 infinite. Where all are chosen the first says everything."""
     size = len(density)
-    inverse = np.empty(CHUNK)
-    for begin in range(0, count, CHUNK):
-        end = min(begin + CHUNK, count)
+    inverse = np.empty(VALUES_TOGETHER)
+    for begin in range(0, count, VALUES_TOGETHER):
+        end = min(begin + VALUES_TOGETHER, count)
         for place in range(len(chosen)):
             lost = _inverted(density[chosen[place]], begin, end, inverse)
             for x in range(size):

@@ -25,7 +25,7 @@ from shoal.core.walk import Powers
 if TYPE_CHECKING:
     from shoal.chains.exact.kernels import Moves
 
-SMALLEST = 4  # the smallest window looked at
+SMALLEST_WINDOW = 4  # the smallest window looked at
 MAX_TABLE = 4_000_000_000  # multiplications a table of held states may cost: a second or two
 MOST_TABLE = 25_000_000_000  # the same where nothing less is near the least possible
 MAX_PASS = 1_000_000_000  # multiplications for all numbers of entries up to a window, at one scale
@@ -33,7 +33,7 @@ MAX_PAIRS = 20_000_000  # numbers kept for pairs at every number of entries
 RAREST = 1e-100  # probabilities of values below this are left to logarithms
 ALIKE = 2.0**-49  # relative; entries of a matrix that differ by rounding only
 BLAS = 6  # times as many multiplications in the same time, of whole matrices, as measured
-FEW = 24  # states up to which all are compared with all
+STATES_ALL_PAIRS = 24  # states up to which all are compared with all
 REFERENCES = 12  # states all others are compared with at first, where there are more
 ROUNDS = 8  # times more states are added to those before all are
 
@@ -54,7 +54,7 @@ class PastFutureBound:
         self._marginals = marginals
         self._table: tuple[int, Floats] = (0, np.empty(0))
         self._steps: dict[bool, CountedMoves] = {}
-        self._chosen = np.arange(task.states if task.states <= FEW else 0)
+        self._chosen = np.arange(task.states if task.states <= STATES_ALL_PAIRS else 0)
 
     def size_for(self, decay: float, target: float, limit: float = MAX_TABLE) -> int | None:
         """The smallest window whose bound at ±∞ is at most `target`; None when none affordable is.
@@ -62,7 +62,7 @@ class PastFutureBound:
         Only ±∞ is looked at, so `loss` may still be larger. The whole chain counts as a window.
         """
         last = self._last
-        size, known = SMALLEST, [math.inf, math.inf, self.least_held(SMALLEST, decay)]
+        size, known = SMALLEST_WINDOW, [math.inf, math.inf, self.least_held(SMALLEST_WINDOW, decay)]
         low = size // 2
         while not self._holds(size, decay, target, known[-1]):
             if _stuck(known, target):
@@ -85,7 +85,7 @@ class PastFutureBound:
         cost = task.states**2 // BLAS if self._dense else self._moves(True).cost
         each = float(task.states) * (cost + 2 * task.states)
         size = math.isqrt(int(2 * limit / (each * max(task.reach, 1))))
-        return max(SMALLEST, min(size, _most_whole(task, self._moves(False).cost)))
+        return max(SMALLEST_WINDOW, min(size, _most_whole(task, self._moves(False).cost)))
 
     def least_held(self, size: int, decay: float) -> float:
         """The bound of windows of `size` at ±∞, for nodes far from both ends: below `loss`."""
@@ -263,7 +263,7 @@ class PastFutureBound:
     def _dense(self) -> bool:
         """Whether a product of whole matrices is quicker than one of its entries."""
         states = self.task.states
-        return states > FEW and self._moves(True).cost * BLAS > states**2
+        return states > STATES_ALL_PAIRS and self._moves(True).cost * BLAS > states**2
 
     def _whole_slack(self, count: int, decay: float) -> float:
         """What rounding can hide in a log-ratio of densities that were followed `count` entries.
@@ -401,7 +401,7 @@ def _logs(ratios: Floats) -> Floats:
 # bound that close; so as a rule one window is built and evaluated at one scale.
 
 
-SHARES = (0.01, 0.5, 100.0, 1e3)  # tried in turn, in units of the tolerance
+TOLERANCES_TRIED = (0.01, 0.5, 100.0, 1e3)  # tried in turn, in units of the tolerance
 RAISED = 1e-7  # relative accuracy of a scale that outputs between the ends decide
 
 
@@ -429,7 +429,10 @@ def apart_scale(
     """
     step = apart.task.step
     within = epsilon * (1 - 2.0**-43)  # so that looking again, with its own rounding, meets epsilon
-    for share, limit in [*((share, MAX_TABLE) for share in SHARES), (SHARES[-1], MOST_TABLE)]:
+    for share, limit in [
+        *((share, MAX_TABLE) for share in TOLERANCES_TRIED),
+        (TOLERANCES_TRIED[-1], MOST_TABLE),
+    ]:
         scale = least * (1 + share * tolerance)
         size = apart.size_for(step_over(step, scale), within, limit)
         if size is not None:
@@ -471,7 +474,7 @@ def apart_loss(
     afforded. None without any.
     """
     decay = step_over(apart.task.step, scale)
-    targets = [(least + share * tolerance, MAX_TABLE) for share in SHARES]
+    targets = [(least + share * tolerance, MAX_TABLE) for share in TOLERANCES_TRIED]
     first = [(enough, MAX_TABLE), (enough, MOST_TABLE)] if enough > least else []
     for target, limit in [*first, *targets, (math.inf, MOST_TABLE)]:
         size = apart.widest(limit) if target == math.inf else apart.size_for(decay, target, limit)

@@ -17,7 +17,12 @@ from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.sums import DEEPEST_TABLE
 
 MOST_NUMBERS = 1_000_000  # of all laws together: evaluated some thirty times in a search
-FORGOTTEN = (1e-5, 1e-4, 1e-3, 4e-3)  # of an entry's influence, where a window ends: best first
+WINDOWS_FORGET = (
+    1e-5,
+    1e-4,
+    1e-3,
+    4e-3,
+)  # of an entry's influence, where a window ends: best first
 SLOWEST = 200  # entries on one side of a window
 
 
@@ -60,7 +65,7 @@ def _window(cover: NodeBlocks) -> int | None:
     if not second < 1:
         return None
     copies = 1 if task.homogeneous else (task.length or 1) * task.states
-    for left in FORGOTTEN:
+    for left in WINDOWS_FORGET:
         size = max(2, math.ceil(math.log(left) / math.log(second))) if second > 0 else 2
         fits = size <= SLOWEST and cover.numbers(size) * copies <= MOST_NUMBERS
         if fits and math.isfinite(cover.window_work(size)):

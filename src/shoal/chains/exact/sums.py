@@ -104,7 +104,7 @@ def _row_by_row(left: Floats, right: Floats, shape: tuple[int, ...], compiled: b
 # between them. `nodes` is 1 when all nodes share one table. With `logs` it holds logarithms.
 
 
-MAX_CELLS = 20_000_000  # numbers a table of laws of several values may hold
+LARGEST_LAW_TABLE = 20_000_000  # numbers a table of laws of several values may hold
 ROW_TOLERANCE = 1e-6  # rows further from 1 than this are no rounding errors
 
 
@@ -234,11 +234,11 @@ def check_cells(task: ChainSum, weights: Ints) -> None:
     counts = [reach * task.length + 1 for reach in np.ptp(weights, axis=0).tolist()]
     lengths = task.length * (task.length if task.shorter else 1)
     cells = math.prod(counts) * lengths * (int(task.label.max()) + 1)
-    if cells > MAX_CELLS:
+    if cells > LARGEST_LAW_TABLE:
         raise TooLarge(
             f"a sum of {weights.shape[1]} coordinates over {task.length} entries has "
             f"{math.prod(counts)} values; with all nodes that is {cells} numbers of at most "
-            f"{MAX_CELLS}: shorten the chain, or ask for one coordinate at a time"
+            f"{LARGEST_LAW_TABLE}: shorten the chain, or ask for one coordinate at a time"
         )
 
 

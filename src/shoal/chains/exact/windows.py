@@ -14,8 +14,8 @@ import numpy as np
 from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
 from shoal.additive.plans import eta_above
 from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
-from shoal.chains.exact.blocks import INSIDE, MANY, Cell, any_deep, scale_for, worst_cell
-from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
+from shoal.chains.exact.blocks import INSIDE, MANY_NODES, Cell, any_deep, scale_for, worst_cell
+from shoal.chains.exact.cover import MAX_WHOLE, MOST_WINDOW_WORK, NodeBlocks
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells, reached_in, walked_sum
 from shoal.chains.model import ChainLaw, communicating_classes
 from shoal.core.codec import Ints
@@ -150,7 +150,7 @@ def _affordable(
     work = math.inf if cover.too_wide(size) else cover.window_work(size)
     work *= DEEP_COST if deep else 1
     if widest is None:
-        return work <= (most or MAX_WORK)
+        return work <= (most or MOST_WINDOW_WORK)
     return size <= widest and work <= SECOND_WORK
 
 
@@ -167,10 +167,12 @@ def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
 # apart first; windows with both together serve where that is not close to the least possible.
 
 
-SMALLEST = 1e-100  # smaller losses are as good as none
-CLOSE = 1000.0  # tolerances: an answer this near the least possible is not looked into further
+SMALLEST_LOSS = 1e-100  # smaller losses are as good as none
+CLOSE_TOLERANCES = (
+    1000.0  # tolerances: an answer this near the least possible is not looked into further
+)
 MODEST = 1e-2  # relative; what windows may be above the least scale when they end by their work
-TOLERANCE = 1e-6  # of a loss below 1 this share of it
+WINDOW_TOLERANCE = 1e-6  # of a loss below 1 this share of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,7 @@ def sum_loss(
     scale: float,
     *,
     enough: float | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = WINDOW_TOLERANCE,
     cover: NodeBlocks | None = None,
     first: int | None = None,
 ) -> SumLoss:
@@ -241,17 +243,17 @@ def sum_loss(
     wanted = -math.inf if enough is None else enough
     apart = cover.apart
     least = -math.inf if cover.ends is None else cover.ends.loss(decay)
-    near = tolerance * min(1.0, max(wanted, least, SMALLEST))
+    near = tolerance * min(1.0, max(wanted, least, SMALLEST_LOSS))
     found = None
     if apart is not None:
         from shoal.chains.exact.past_future import apart_loss
 
         found = apart_loss(apart, scale, least, wanted, near)
     if found is not None:
-        close = wanted <= least and found.excess <= CLOSE * near
+        close = wanted <= least and found.excess <= CLOSE_TOLERANCES * near
         if close or found.bound.value <= wanted:
             return _told_apart(found, near)
-    if found is None and first is not None and cover.window_work(first) <= MAX_WORK:
+    if found is None and first is not None and cover.window_work(first) <= MOST_WINDOW_WORK:
         known = measure(cover.windows(first))
         if known.worst.value <= wanted:
             return _told(task, decay, Grown(known, first, False))
@@ -267,7 +269,7 @@ def least_scale(
     epsilon: float,
     *,
     lower: float | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = WINDOW_TOLERANCE,
     cover: NodeBlocks | None = None,
 ) -> LeastScale:
     """The smallest scale whose `sum_loss` is at most epsilon, within 1e-13 of its cover.
@@ -296,9 +298,9 @@ def least_scale(
         from shoal.chains.exact.past_future import apart_scale
 
         found = apart_scale(apart, epsilon, least, tolerance)
-    if found is not None and found.excess <= CLOSE * tolerance:
+    if found is not None and found.excess <= CLOSE_TOLERANCES * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
-    close = CLOSE * tolerance
+    close = CLOSE_TOLERANCES * tolerance
     goal = Goal(-math.inf, math.log(least), _widest(task, found), epsilon, close)
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
@@ -334,7 +336,7 @@ def _graded(loss: float) -> float:
     """A number that grows with a loss: differences are relative below 1, absolute above."""
     if loss == -math.inf:
         return loss
-    return loss if loss >= 1.0 else 1.0 + math.log(max(loss, SMALLEST))
+    return loss if loss >= 1.0 else 1.0 + math.log(max(loss, SMALLEST_LOSS))
 
 
 def _loss_of(grown: Grown) -> float:
@@ -360,7 +362,7 @@ def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
     node = int(cell.at(decay).nodes[found.group])
     return SumLoss(
         value=max(found.value, 0.0),
-        node=None if node == MANY else node,
+        node=None if node == MANY_NODES else node,
         pair=(found.secret, found.other),
         output=_answer(task, found.output) if grown.size is None else None,
         window=grown.size,
@@ -390,7 +392,7 @@ def _refused(cover: NodeBlocks) -> SumLoss:
     task = cover.task
     if not task.homogeneous and task.shorter:
         reason = "one matrix per step and every shorter length need the whole chain, too long here"
-    elif cover.window_work(FIRST_SIZE) > MAX_WORK:
+    elif cover.window_work(FIRST_SIZE) > MOST_WINDOW_WORK:
         reason = "the sum has too many values for the laws to be computed"
     else:
         reason = f"{_why_slow(task)}, so every window that could be tried reveals too much"

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, raised
 from shoal.additive.queries import linear
 from shoal.chains.lift.side import (
-    SHORT,
+    SHORT_CHAINS,
     LiftLoss,
     LiftSide,
     Searched,
@@ -32,7 +32,7 @@ from shoal.chains.lift.side import (
     past_side,
     stepwise_future,
 )
-from shoal.chains.lift.solver import MANY, FixedPoint
+from shoal.chains.lift.solver import MANY_STATES, FixedPoint
 from shoal.chains.lift.step import Ahead, Behind, EntryMetric, Steps, behind
 from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
@@ -128,7 +128,7 @@ class ChainLift(Searched):
         So does the `memory` of a search; without both the loss depends on nothing that was asked
         before. Sides whose limit passes `enough` may be reported as infinite. Rounds up.
         """
-        if rule is None and self.size > MANY and self._between_neighbours is not None:
+        if rule is None and self.size > MANY_STATES and self._between_neighbours is not None:
             return self._neighbour_loss(*self._between_neighbours, eta, enough)
         if rule is None and self.size > ALL_PAIRS:
             return self._no_loss(eta)
@@ -218,7 +218,7 @@ class ChainLift(Searched):
 
     @cached_property
     def rule(self) -> Rule:
-        if self.size > MANY and self._between_neighbours is not None:
+        if self.size > MANY_STATES and self._between_neighbours is not None:
             return "cone"
         return bearable_rule(self.transitions)
 
@@ -256,16 +256,16 @@ class ChainLift(Searched):
 # What a chain answers about the lift: the tightest of its own, any start's, and the quilts'.
 
 
-MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
-ATTEMPTS = 8
-MOST_STATES = 300  # pairs of more states take minutes
+BUDGET_UNUSED = 1e-7  # of the budget, left unused so that a second evaluation fits too
+LIFT_ATTEMPTS = 8
+MOST_STATES_LIFTED = 300  # pairs of more states take minutes
 MOST_DENSE = 600  # where every state may follow every other, one number bounds all pairs
 MOST_SPARSE = 2048  # where few states can follow each, and neighbours serve for all pairs
 MOST_TUPLES = 600  # tuples of a longer memory, of which all pairs are compared
 SURVEYED = 300  # states beyond which quilts take longer than the lift, and only serve without it
-FEW = 32
+FEW_STATES = 32
 LITTLE = 2.0**-8  # of the budget: an eta whose loss tells where to look
-KEPT = 64  # losses of one model that are not evaluated twice
+LOSSES_KEPT = 64  # losses of one model that are not evaluated twice
 
 
 class EntryLiftOfChain:
@@ -294,7 +294,7 @@ class EntryLiftOfChain:
         self._rows, self._most = rows.shape[-2], most_states(rows)
         self._large = self._rows > self._most  # then the quilts serve alone
         self._late = not self._large and self._rows > SURVEYED  # then quilts come last
-        self._at = lru_cache(maxsize=KEPT)(_loss)
+        self._at = lru_cache(maxsize=LOSSES_KEPT)(_loss)
 
     @cached_property
     def own(self) -> Searchable:
@@ -373,13 +373,15 @@ class EntryLiftOfChain:
         will evaluate the noise of the plan.
         """
         rough = lift.largest_eta(
-            epsilon * (1 - MARGIN), likely=likely, afresh=lambda eta: self._at(lift, raised(eta))
+            epsilon * (1 - BUDGET_UNUSED),
+            likely=likely,
+            afresh=lambda eta: self._at(lift, raised(eta)),
         )
         found = None if rough is None else self._at(lift, raised(rough.eta))
-        for _ in range(ATTEMPTS):
-            if found is None or found.value <= epsilon * (1 - MARGIN / 2):
+        for _ in range(LIFT_ATTEMPTS):
+            if found is None or found.value <= epsilon * (1 - BUDGET_UNUSED / 2):
                 break
-            less = found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value)
+            less = found.eta * (1 - BUDGET_UNUSED) * min(1.0, epsilon / found.value)
             found = self._at(lift, raised(less))
         return found if found is not None and found.value <= epsilon else None
 
@@ -390,7 +392,11 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
 
     def unsettled(found: LiftLoss | None) -> bool:
         """Whether no bound on every number of earlier entries was certified from this start."""
-        if not model.homogeneous or model.stationary or (model.length or math.inf) <= SHORT + 1:
+        if (
+            not model.homogeneous
+            or model.stationary
+            or (model.length or math.inf) <= SHORT_CHAINS + 1
+        ):
             return False
         return found is None or not bool(np.isfinite(found.past_limit.bound).all())
 
@@ -453,9 +459,9 @@ def metric_of(query: Query | None, size: int) -> Floats:
 def most_states(rows: Floats) -> int:
     """How many states, or tuples, with such laws of the next entry the lift compares."""
     follow = (rows > 0).sum(axis=-1)
-    if follow.max() <= FEW:
+    if follow.max() <= FEW_STATES:
         return MOST_SPARSE if rows.shape[-1] == rows.shape[-2] else MOST_TUPLES
-    return MOST_DENSE if follow.min() == rows.shape[-1] == rows.shape[-2] else MOST_STATES
+    return MOST_DENSE if follow.min() == rows.shape[-1] == rows.shape[-2] else MOST_STATES_LIFTED
 
 
 def _loss(lift: Searchable, eta: float) -> LiftLoss:

@@ -137,7 +137,7 @@ def both(states: Bools) -> Bools:
 # Both are computed and the smaller counts. Proof: shoal/additive/lift.md. Rounds up.
 
 
-STEPS = 256  # entries back that are followed one by one
+ENTRIES_FOLLOWED = 256  # entries back that are followed one by one
 WORTH = 2_000  # entries the second bound may follow, over all states; beyond, it is left out
 
 
@@ -233,7 +233,9 @@ class AnyInitialLift(Searched):
         size, metric = len(self.transition), entry.metrics[0]
         explicit = [off_diagonal(size, 0.0)]
         growths = [self._odds.largest(metric, 0)]
-        for t in range(1, (STEPS if count is None else min(count, STEPS)) + 1):
+        for t in range(
+            1, (ENTRIES_FOLLOWED if count is None else min(count, ENTRIES_FOLLOWED)) + 1
+        ):
             bound = off_diagonal(size, t * entry.eta * (1.0 + 2.0**-52))
             lags = min(t, 2 + int(explicit[-1].max() / entry.eta)) if entry.eta > 0.0 else 1
             told = self._odds.told(t, np.array(growths[::-1]), entry.eta, lags)
@@ -241,7 +243,7 @@ class AnyInitialLift(Searched):
             explicit.append(bound)
             growths.append(self._odds.largest(metric + bound, t))
         endless = FixedPoint.unknown(size)
-        if count is None or count > STEPS:
+        if count is None or count > ENTRIES_FOLLOWED:
             endless = FixedPoint(self._beyond(explicit, sides, entry, enough), (1,))
         return LiftSide(np.array(explicit), entry.eta, endless, off_diagonal(size, np.inf), 0.0)
 

@@ -25,7 +25,7 @@ MOST_PAIRS = 60_000  # of neighbours: a step takes a second
 LITTLE = 2.0**-8  # the largest entry of a metric small enough to tell how near ways come
 HOPELESS = 64.0  # times that: a bound this large is of no use
 TIGHT = 1.25  # times what the means differ by: ways this near are near enough
-BATCH = 16  # ends of ways looked at together
+WAYS_TOGETHER = 16  # ends of ways looked at together
 ENTRIES = 3  # slopes kept for each of these states: ways among them are short
 
 
@@ -229,7 +229,7 @@ def worst_way(metric: Floats, future: Any, past: Any) -> WorstWay:
         rest = order[done:]
         if most + away[0][rest].max() + away[1][rest].max() <= best.value:
             break
-        chosen = rest[:BATCH]
+        chosen = rest[:WAYS_TOGETHER]
         look(chosen, back=False)
         look(chosen, back=True)
         done += len(chosen)

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, FEW, Memory, Rule, closure, leak
-from shoal.additive.lift import CLOSE, NEARLY, LossOfEta, largest_eta
-from shoal.chains.lift.solver import MANY, FixedPoint, limit
+from shoal.additive.cone import CEILING, STATES_BY_CORNERS, Memory, Rule, closure, leak
+from shoal.additive.lift import LOSS_CLOSE, NEARLY, LossOfEta, largest_eta
+from shoal.chains.lift.solver import MANY_STATES, FixedPoint, limit
 from shoal.chains.lift.step import (
     Ahead,
     Behind,
@@ -27,12 +27,14 @@ from shoal.core.task import LiftedModel
 from shoal.core.walk import Powers
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
-NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
-SHORT = (
+LIMIT_NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
+SHORT_CHAINS = (
     32  # entries up to which each number of them is followed, in milliseconds, and no limit sought
 )
 ENDLESS = 256  # explicit steps when there is no finite limit
-WORK = 1e10  # entries × states³ beyond which steps one by one take minutes: the limit serves alone
+MOST_STEP_WORK = (
+    1e10  # entries × states³ beyond which steps one by one take minutes: the limit serves alone
+)
 MEMORY = 4_000_000  # numbers kept for explicit steps
 WAIT = 8  # steps between two tries to cover all later entries
 
@@ -94,7 +96,7 @@ def future_side(
 ) -> LiftSide:
     """D_n of a homogeneous chain for n up to `count` entries on one side; None for any number."""
     settled = FixedPoint.unknown(len(ahead.pairs))
-    if count is None or count > SHORT:
+    if count is None or count > SHORT_CHAINS:
         settled = limit(ahead, entry, rule, start, enough)
     bound = settled.bound
     none = off_diagonal(len(bound), 0.0)
@@ -104,7 +106,7 @@ def future_side(
         step = np.minimum(bound, next_bound(n, history, ahead, entry, rule))
         history.append(step)
         explicit.append(step)
-        if (step >= bound * (1.0 - NEAR))[ahead.pairs].all():
+        if (step >= bound * (1.0 - LIMIT_NEAR))[ahead.pairs].all():
             break
     onward, slope = _onward(explicit[-1], bound, ahead, entry, rule)
     return LiftSide(np.array(explicit), entry.eta, settled, onward, slope)
@@ -141,7 +143,7 @@ def past_side(
         return future_side(past.reversal, entry, count, rule, start, enough)
     size = past.walk.size
     settled = FixedPoint.unknown(size)
-    if past.reversal is not None and (count is None or count > SHORT):
+    if past.reversal is not None and (count is None or count > SHORT_CHAINS):
         settled = limit(past.reversal, entry, rule, start, enough)
     explicit = [off_diagonal(size, 0.0)]
     history = History(explicit[0])
@@ -163,7 +165,7 @@ def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int 
         return 0
     if not np.isfinite(bound[ahead.pairs]).all():
         return min(count, ENDLESS)
-    if count * len(bound) ** 3 > WORK:
+    if count * len(bound) ** 3 > MOST_STEP_WORK:
         return 0
     reach = SPAN * bound[ahead.pairs].max() / entry.eta if entry.eta > 0.0 else 0.0
     return count if count <= max(reach, ENDLESS) else 0
@@ -196,7 +198,7 @@ def _covering(
     np.fill_diagonal(seen, 0.0)
     if (seen <= settled.bound).all():
         return settled
-    candidate = np.maximum(seen, settled.bound) * (1.0 + NEAR)
+    candidate = np.maximum(seen, settled.bound) * (1.0 + LIMIT_NEAR)
     if len(explicit) % WAIT:
         return None
     mapped = image(candidate, settled.lags, past.reversal, entry, rule)
@@ -305,7 +307,7 @@ class LiftLoss(LiftedModel):
             at_node=self.at_node,
             future=self.future,
             past=self.past,
-            rule=self.rule + NEARLY * (len(self.future_limit.bound) > MANY),
+            rule=self.rule + NEARLY * (len(self.future_limit.bound) > MANY_STATES),
         )
 
     def guesses(self, eta: float, rule: Rule) -> tuple[FixedPoint, FixedPoint] | tuple[None, None]:
@@ -387,22 +389,22 @@ class Searched:
         anyway.
         """
         # a short chain is its own best bracket: at any length it may hardly ever forget
-        endless = self.endless() if self.length is None or self.length > SHORT else self
+        endless = self.endless() if self.length is None or self.length > SHORT_CHAINS else self
         enough, memory = 4.0 * epsilon, Memory()
         chosen = rule or self.rule
         stages: list[LossOfEta[LiftLoss]] = [
             lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
         ]
-        if self.size > MANY and rule is None:
+        if self.size > MANY_STATES and rule is None:
             again = afresh or self.loss
             stages = [lambda eta, start: again(eta)]
         elif endless is not self:
             stages.append(lambda eta, start: self.loss(eta, chosen, start, enough, memory))
-        if (chosen == "cone" and FEW < self.size <= MANY) or (
-            chosen == "caps" and self.size > MANY
+        if (chosen == "cone" and STATES_BY_CORNERS < self.size <= MANY_STATES) or (
+            chosen == "caps" and self.size > MANY_STATES
         ):
             stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
         most = epsilon / max(self.unit, 1e-300)
         least = most * 1e-9 if self.length is None else most / self.length / 4.0
-        close = CLOSE if self.size <= MANY else NEAR_ENOUGH
+        close = LOSS_CLOSE if self.size <= MANY_STATES else NEAR_ENOUGH
         return largest_eta(stages, epsilon, most, least, likely, close)

@@ -24,22 +24,22 @@ from shoal.core.walk import Kernel
 WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up
 NEARBY = (1e-2, 1e-3, 1e-4, 1e-5)  # relative changes at which Newton's method is tried in turn
-CLOSE = 1e-9  # relative change at which iterates count as settled
+ITERATES_SETTLED = 1e-9  # relative change at which iterates count as settled
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
-MANY = 64  # states beyond which a step takes long, and these two are
+MANY_STATES = 64  # states beyond which a step takes long, and these two are
 COARSE = (1e-4, 1e-3)  # MARGINS: a tenth of a per cent of noise is not worth seconds
 NEARBY_ENOUGH = 3e-5  # CLOSE, for the steps that lower a bound that holds already
 LISTED = (1e-6, 1e-5, 1e-4)  # MARGINS of listed pairs, whose sums along ways are what counts
 EVALUATIONS = 16  # of the slopes before giving up,
 FEWER = 8  # and where margins are coarse: some chains of many states only go round in circles
 PLAIN = 2  # plain steps after one that led away
-SETTLED = 1e-2  # of the margin: how near a point above its image must be to that margin,
+POINT_SETTLED = 1e-2  # of the margin: how near a point above its image must be to that margin,
 ABOVE = 0.9  # and where margins are coarse or pairs are listed: it still lies above its image
 FINE = 1e-5  # margins beyond this are coarse
 LEAP = (
     2.0  # times a settled sum of listed pairs: beyond lies another fixed point, far above the least
 )
-MOST = 1e3  # larger bounds are not sought
+LARGEST_BOUND = 1e3  # larger bounds are not sought
 SOLVED = 1e-3  # relative residual of the linear systems on the way
 REPEATS = 250  # products with the slopes, half as many steps, before a linear system is given up
 
@@ -73,19 +73,21 @@ def certified_fixed_point(
     image of one; inf where none was found. `start` is where the search begins; with the tangent of
     the step it is Newton's."""
     if at is not None:
-        warm = start.any() and (len(start) <= MANY or change([start, step(start)]) <= NEARBY[0] / 2)
+        warm = start.any() and (
+            len(start) <= MANY_STATES or change([start, step(start)]) <= NEARBY[0] / 2
+        )
         found = _by_newton(step, at, start, enough) if warm else None  # lost from nowhere
         if found is not None:
             return found
         for close in NEARBY:
             start = _settle(step, start, enough, close)
-            found = _enlarged(step, start) if len(start) > MANY else None
+            found = _enlarged(step, start) if len(start) > MANY_STATES else None
             if found is not None:
                 return found
             found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
             if found is not None:
                 return found
-    return _certified_near(step, _settle(step, start, enough, CLOSE))
+    return _certified_near(step, _settle(step, start, enough, ITERATES_SETTLED))
 
 
 def _enlarged(step: Step, guess: Floats) -> Floats | None:
@@ -188,7 +190,9 @@ def _lowered(step: Step, valid: Floats) -> Floats:
     """A valid bound after as many steps as still lower it: each step keeps it valid."""
     for _ in range(WINDOW * WINDOW):
         before, valid = valid, np.minimum(valid, step(valid))
-        if change([before, valid]) <= (CLOSE if len(valid) <= MANY else NEARBY_ENOUGH):
+        if change([before, valid]) <= (
+            ITERATES_SETTLED if len(valid) <= MANY_STATES else NEARBY_ENOUGH
+        ):
             break
     return valid
 
@@ -196,7 +200,7 @@ def _lowered(step: Step, valid: Floats) -> Floats:
 def _margins(bound: Floats) -> tuple[float, ...]:
     if bound.ndim == 1:
         return LISTED
-    return MARGINS if len(bound) <= MANY else COARSE
+    return MARGINS if len(bound) <= MANY_STATES else COARSE
 
 
 def newton(
@@ -215,7 +219,7 @@ def newton(
         top = float(here.image.max())
         residual = here.image + margin_like(bound, margin * top) - bound
         moved = float(np.abs(residual).max())
-        if moved <= (ABOVE if coarse else SETTLED) * margin * top:
+        if moved <= (ABOVE if coarse else POINT_SETTLED) * margin * top:
             return bound
         plain = PLAIN if plain == 0 and moved > before / 2.0 else max(plain - 1, 0)
         before = moved
@@ -223,7 +227,7 @@ def newton(
         if change is None:
             return None
         bound = np.maximum(bound + change, 0.0)
-        if not bound.max() <= min(enough, MOST):
+        if not bound.max() <= min(enough, LARGEST_BOUND):
             return None
         if bound.ndim == 1 and bound.sum() > LEAP * start.sum():
             return None
@@ -247,12 +251,12 @@ def margin_like(bound: Floats, value: float) -> Floats:
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
 LAGS_SETTLED = 1e-7  # relative change at which pairs keep the lags they have
 LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
-LEAST = 16  # states from which on slopes are worth their price
+SLOPES_PAY = 16  # states from which on slopes are worth their price
 BRIEF = (1e-2, 1e-3, 2)  # WORTH, LAGS_SETTLED and LAG_ROUNDS of many states: any lags give a bound
 
 ROUNDS = 24  # pairs that may turn out to be the worst, one after another
 OVER = 1e-4  # share by which the one number lies above what these pairs need
-FORGOTTEN = 1e-9  # laws this near each other show the same at any longer lag
+LAWS_ALIKE = 1e-9  # laws this near each other show the same at any longer lag
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,7 +293,7 @@ def limit(
     infinite, and so are pairs with an impossible value. Rounds up.
     """
 
-    many = len(ahead.pairs) > MANY
+    many = len(ahead.pairs) > MANY_STATES
     alike = off_diagonal(len(ahead.pairs), entry.eta)
     near = start is None and bool((entry.metrics[0] == alike).all())
     if many and ahead.dense and (rule == "largest" or near):
@@ -312,11 +316,11 @@ def limit(
         def tangent_at(bound: Floats) -> Tangent | None:
             return tangent(bound, lags, ahead, entry, rule, lag_of)
 
-        smooth = len(guess) >= LEAST and np.isfinite(guess).all()
+        smooth = len(guess) >= SLOPES_PAY and np.isfinite(guess).all()
         return certified_fixed_point(step, guess, enough, tangent_at if smooth else None)
 
     chosen = None
-    if len(lags) > 1 and len(guess) >= LEAST:
+    if len(lags) > 1 and len(guess) >= SLOPES_PAY:
         chosen = _best_lags(guess, lags, ahead, entry, rule)[1]
     bound = found(chosen, guess, enough)
     _, settled, rounds = _lag_search(len(guess))
@@ -425,7 +429,7 @@ class PairAtLags:
         for _ in range(count):
             rows = rows @ step
             laws.append(rows)
-            if np.abs(rows[0] - rows[1]).max() <= FORGOTTEN * rows.min():
+            if np.abs(rows[0] - rows[1]).max() <= LAWS_ALIKE * rows.min():
                 break
         both = np.array(laws)
         return cls(both[:, 0], both[:, 1], eta * np.arange(float(len(both))))
@@ -473,7 +477,7 @@ def _scan(
     Where states are many each pair goes on with the lag that served it best alone.
     """
     best, chosen = bound.copy(), None
-    if len(bound) >= LEAST:
+    if len(bound) >= SLOPES_PAY:
         told, chosen = _best_lags(bound, lags, ahead, entry, rule)
         best = np.minimum(best, told)
     useful, worth = set(lags), _lag_search(len(bound))[0]
@@ -501,7 +505,7 @@ def _scan(
 
 def _lag_search(states: int) -> tuple[float, float, int]:
     """How far lags are looked for: see WORTH, LAGS_SETTLED and LAG_ROUNDS."""
-    return (WORTH, LAGS_SETTLED, LAG_ROUNDS) if states <= MANY else BRIEF
+    return (WORTH, LAGS_SETTLED, LAG_ROUNDS) if states <= MANY_STATES else BRIEF
 
 
 def _best_lags(

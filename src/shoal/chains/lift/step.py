@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 DRIFT = 1e-9  # a marginal this close to its limit, in log-ratio, is treated as the limit
 FOLLOWED = 20_000  # steps after which a marginal that has not settled is not waited for
-LOOK = 16  # steps between two looks at whether the marginal has settled, after as many in a row
+STEPS_BETWEEN_LOOKS = (
+    16  # steps between two looks at whether the marginal has settled, after as many in a row
+)
 NEIGHBOURS = 16  # states from which on all pairs are many more than neighbours
 FAINT = 1e-150  # rows of values less likely than this are not trusted
 
@@ -222,7 +224,7 @@ def behind(initial: Floats, walk: PowerWalk, count: int | None) -> Behind:
     settled, reversal = None, None
     end = FOLLOWED if count is None else min(count, FOLLOWED) if arrival else count
     for t in range(end + 1):
-        if arrival and (t < LOOK or t % LOOK == 0):
+        if arrival and (t < STEPS_BETWEEN_LOOKS or t % STEPS_BETWEEN_LOOKS == 0):
             reversal = arrival.reversal(marginals[-1], supports[-1], t)
             if reversal is not None:
                 settled = t

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError
 from shoal.core.walk import (
-    TINY,
+    DIGITS_LOST,
     UNIT,
     KernelSegments,
     LogBounds,
@@ -23,7 +23,9 @@ from shoal.core.walk import (
     next_support,
 )
 
-CLOSE = 2.0  # a many-step law this narrow (projective diameter) contracts by tanh(1/2) < 0.47
+NARROW_DIAMETER = (
+    2.0  # a many-step law this narrow (projective diameter) contracts by tanh(1/2) < 0.47
+)
 
 
 def contraction(chain: ChainNodes, farthest: int = 1 << 26) -> tuple[int, float] | None:
@@ -39,10 +41,10 @@ def contraction(chain: ChainNodes, farthest: int = 1 << 26) -> tuple[int, float]
     steps = chain.period
     while steps <= farthest:
         diameter = future_top(chain.logs(start, steps), chain.secrets(start))
-        if diameter <= CLOSE:
+        if diameter <= NARROW_DIAMETER:
             future = chain.future(start, steps)
             diameter = float((future + future.T).max())
-        if diameter <= CLOSE:
+        if diameter <= NARROW_DIAMETER:
             return steps, math.tanh(diameter / 4.0)
         if math.isinf(diameter) and steps >= chain.period * ((size - 1) ** 2 + 1):
             return None
@@ -76,7 +78,7 @@ def _slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
     law = chain.law(node)
     moved = law @ chain.walk.kernel(node, steps).values
     values = chain.secrets(node)
-    if min(law[values].min(), moved[values].min()) < TINY:
+    if min(law[values].min(), moved[values].min()) < DIGITS_LOST:
         return math.inf
     width = len(law) + 2
     present = log_bounds(law[values], law[values] > 0, 1)
@@ -90,7 +92,7 @@ def _slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
 
 
 LONGEST_CYCLE = 4096  # steps after which supports that do not repeat count as never repeating
-FEW = 8  # values up to which all pairs are compared at once
+VALUES_ALL_PAIRS = 8  # values up to which all pairs are compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ class ChainNodes:
                 power = self.walk.kernel(0, len(paths)).values
                 paths = np.concatenate((paths, paths @ (power if forward else power.T)))
             with np.errstate(divide="ignore"):
-                found = np.log(np.where(paths >= TINY, paths, 0.0))
+                found = np.log(np.where(paths >= DIGITS_LOST, paths, 0.0))
             self._paths[state, forward] = found
         return found[:lags]
 
@@ -274,7 +276,7 @@ class NodeInfluence:
 
     def at_least(self, left: int | None, right: int | None) -> float:
         """A lower bound on e, by a few pairs (x, x') that were worst for other quilts."""
-        if len(self._secrets) <= FEW or left is None or right is None:
+        if len(self._secrets) <= VALUES_ALL_PAIRS or left is None or right is None:
             return self(left, right)
         if not self._witnesses:
             return self._right_only(right)
@@ -287,7 +289,7 @@ class NodeInfluence:
 
         None where comparing all pairs is as fast, or where supports differ from lag to lag.
         """
-        chain, few = self._chain, len(self._secrets) <= FEW
+        chain, few = self._chain, len(self._secrets) <= VALUES_ALL_PAIRS
         settled = chain.cycle is not None and chain.period == 1 and self._node - left >= chain.cycle
         if few or not settled or not self._witnesses:
             return None

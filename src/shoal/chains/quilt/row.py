@@ -33,8 +33,8 @@ from shoal.core.walk import UNIT
 if TYPE_CHECKING:
     from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary
 
-KEPT = 8  # models whose surveys are kept, each for the last few budgets asked
-MOST_STATES = 600  # surveys of more take minutes
+SURVEYS_KEPT = 8  # models whose surveys are kept, each for the last few budgets asked
+MOST_STATES_SURVEYED = 600  # surveys of more take minutes
 BOUND = "markov-quilt-bound"
 
 
@@ -82,7 +82,7 @@ class ChainQuilts:
 
 def surveyed_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts | str:
     """The quilts of a chain, or why they would take minutes."""
-    if model.size > MOST_STATES:
+    if model.size > MOST_STATES_SURVEYED:
         return (
             f"quilts compare all pairs of states at every distance, and {model.size} states are "
             "too many for that; use lift, or merge states"
@@ -90,7 +90,7 @@ def surveyed_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts | str:
     return chain_quilts(model, reach)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=SURVEYS_KEPT)
 def chain_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts:
     """The quilts of a chain with its own initial law; its powers and influences are kept."""
     nodes: list[ChainNodes] = []
@@ -107,7 +107,7 @@ def chain_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts:
     )
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=SURVEYS_KEPT)
 def any_initial_quilts(model: AnyInitialLaw, reach: int | None) -> ChainQuilts:
     """The quilts of a chain whatever its initial law."""
     chain = model.transition, model.length
@@ -118,7 +118,7 @@ def any_initial_quilts(model: AnyInitialLaw, reach: int | None) -> ChainQuilts:
     )
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=SURVEYS_KEPT)
 def interval_quilts(model: IntervalChains, reach: int | None) -> ChainQuilts:
     """The quilts that serve every chain of a rectangle."""
     chains = model.low, model.high, model.length
@@ -160,7 +160,7 @@ class MixingQuilts:
         raise Refused(f"{BOUND} certifies constants, not quilts")
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=SURVEYS_KEPT)
 def mixing_of_matrix(model: MarkovChain | AnyInitialLaw) -> MixingQuilts:
     """By the stationary law and the gap of one transition matrix."""
     return MixingQuilts(model.fingerprint, lambda: _of_matrix(model.transition), model.length)
@@ -219,7 +219,7 @@ class MatrixInfluences:
         return 2.0 * self.row_sum / epsilon * (1.0 + 16.0 * UNIT)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=SURVEYS_KEPT)
 def chain_influences(model: MarkovChain) -> MatrixInfluences:
     """The influences of a chain with a given initial law."""
     return MatrixInfluences(

@@ -43,10 +43,10 @@ from shoal.core.walk import UNIT
 # noise, because dropping an end-point that leaves the chain keeps |N| and never raises e.
 
 
-SMALL = 32  # up to this length every node is searched to the end and reported
+SHORT_CHAIN = 32  # up to this length every node is searched to the end and reported
 UNMIXED = 4096  # longest chain whose nodes are all searched although it never mixes
-TOLERANCE = 1e-13  # slack on law ratios at which a chain counts as settled
-FAR = 1 << 40  # an entry this many periods on has a settled past at every lag tried
+SETTLED_RATIO = 1e-13  # slack on law ratios at which a chain counts as settled
+SETTLED_PERIODS = 1 << 40  # an entry this many periods on has a settled past at every lag tried
 
 
 def survey(chain: ChainNodes, setting: SurveyGoal) -> Survey:
@@ -56,12 +56,12 @@ def survey(chain: ChainNodes, setting: SurveyGoal) -> Survey:
     serves all of them.
     """
     length = setting.length
-    if length is not None and length <= SMALL:
+    if length is not None and length <= SHORT_CHAIN:
         return every_node(chain, setting, length)
     if length is not None and not chain.homogeneous:
         return one_by_one(chain, setting, range(length), UNSEEN)
     chain.mixing = contraction(chain)
-    chain.settled = settle(chain, TOLERANCE, None if length is None else length - 1)
+    chain.settled = settle(chain, SETTLED_RATIO, None if length is None else length - 1)
     if chain.settled is not None:
         return _settled(chain, setting, chain.settled.first)
     if length is None:
@@ -74,7 +74,7 @@ def survey(chain: ChainNodes, setting: SurveyGoal) -> Survey:
 def _settled(chain: ChainNodes, setting: SurveyGoal, settled: int) -> Survey:
     """Nodes whose law has settled share one quilt a phase; the others come one by one."""
     period, cycle = chain.period, chain.cycle or 0
-    phases = [NodeInfluence(chain, settled + j + FAR * period) for j in range(period)]
+    phases = [NodeInfluence(chain, settled + j + SETTLED_PERIODS * period) for j in range(period)]
     both = (setting.reach, setting.reach)
     inner = [least_quilt(phase, None, None, setting.cost, reach=both) for phase in phases]
     first = max(settled, cycle + max(quilt.left or 0 for quilt in inner))

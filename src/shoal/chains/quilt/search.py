@@ -20,7 +20,9 @@ from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
 
 FARTHEST = 1 << 26  # lags beyond this are not tried on chains of any length
-MARGIN = 2e-10  # share of epsilon a scale keeps back: twice what a search for the loss may be off
+EPSILON_KEPT_BACK = (
+    2e-10  # share of epsilon a scale keeps back: twice what a search for the loss may be off
+)
 LARGE = 1 << 13  # |N| up to which the cheapest quilt is found exactly
 NEXT_TO_NOTHING = 5e-324  # stands for no influence, of all quilts but the one without end-points
 NEARLY = 5e-4  # and beyond it within this share of its cost, which a scale keeps back twice
@@ -69,7 +71,7 @@ class Scale:
     epsilon: float
 
     def __call__(self, nearby: int, influence: float) -> float:
-        kept_back = MARGIN if nearby <= LARGE else 2.0 * NEARLY
+        kept_back = EPSILON_KEPT_BACK if nearby <= LARGE else 2.0 * NEARLY
         if influence == 0.0:
             kept_back = 8.0 * UNIT
         left = self.epsilon * (1.0 - kept_back) - influence
@@ -79,7 +81,7 @@ class Scale:
         return cost * self.epsilon
 
     def line(self, cost: float) -> tuple[float, float]:
-        return self.epsilon * (1.0 - MARGIN), 1.0 / cost
+        return self.epsilon * (1.0 - EPSILON_KEPT_BACK), 1.0 / cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ class Search:
 
 MOST_LAGS = 4096  # longer sides are left to branch and bound
 MOST_ROUNDS = 64
-KEPT = 512  # lags a side compared at once; the most promising ones when there are more
+LAGS_COMPARED = 512  # lags a side compared at once; the most promising ones when there are more
 RESOLUTION = 1e-11  # share of the budget below which an improvement does not count
 
 
@@ -244,10 +246,10 @@ def _most_promising(
     left_best = (before + after.min(axis=0)).max(axis=1)
     right_best = (after + before.min(axis=0)).max(axis=1)
     left, right = np.flatnonzero(left_best < target), np.flatnonzero(right_best < target)
-    complete = max(len(left), len(right)) <= KEPT
+    complete = max(len(left), len(right)) <= LAGS_COMPARED
     if not complete:
-        left = left[np.argsort(left_best[left], kind="stable")[:KEPT]]
-        right = right[np.argsort(right_best[right], kind="stable")[:KEPT]]
+        left = left[np.argsort(left_best[left], kind="stable")[:LAGS_COMPARED]]
+        right = right[np.argsort(right_best[right], kind="stable")[:LAGS_COMPARED]]
     if not (len(left) and len(right)):
         return None, True
     bound = before[left, 0][:, None] + after[right, 0]
@@ -447,8 +449,10 @@ def joined(*parts: Iterable[QuiltRun]) -> tuple[QuiltRun, ...]:
 # Nodes of a chain one by one, passing over those that cannot be the worst.
 
 
-NEGLIGIBLE = 1e-10  # a node this little worse than one searched to the end is not searched further
-CHUNK = 1 << 18  # numbers held at once while one quilt is tried on many nodes
+NODE_LITTLE_WORSE = (
+    1e-10  # a node this little worse than one searched to the end is not searched further
+)
+NUMBERS_AT_ONCE = 1 << 18  # numbers held at once while one quilt is tried on many nodes
 
 
 def every_node(chain: ChainNodes, setting: SurveyGoal, length: int) -> Survey:
@@ -473,7 +477,7 @@ def one_by_one(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: Wors
     node = nodes.start
     while node < nodes.stop:
         influence = NodeInfluence(chain, node)
-        enough = finished * (1.0 + NEGLIGIBLE)
+        enough = finished * (1.0 + NODE_LITTLE_WORSE)
         start = [(None, worst.quilt.right), lags]
         if lags[0] == node - 1:  # the last node reached back to the first entry: so may this one
             start.append((node, lags[1]))
@@ -482,7 +486,7 @@ def one_by_one(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: Wors
             finished = quilt.cost
         worst = worse(worst, WorstNode(node, quilt))
         lags = quilt.left, quilt.right
-        enough = finished * (1.0 + NEGLIGIBLE)
+        enough = finished * (1.0 + NODE_LITTLE_WORSE)
         count, peak = _passed(chain, setting, quilt, range(node + 1, nodes.stop), enough)
         worst = worse(worst, peak)
         runs.append(QuiltRun(node, node + count, 1, *lags))
@@ -520,7 +524,7 @@ def _passed(
     if not (nodes and steady and nodes.start - (quilt.left or 0) >= (chain.cycle or 0)):
         return 0, UNSEEN
     count, peak = 0, UNSEEN
-    size = max(1, CHUNK // max(1, len(chain.secrets(nodes.start))) ** 2)
+    size = max(1, NUMBERS_AT_ONCE // max(1, len(chain.secrets(nodes.start))) ** 2)
     alpha, beta = setting.cost.line(enough)
     for first in range(0, len(nodes), size):
         part = nodes[first : first + size]

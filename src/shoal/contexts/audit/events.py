@@ -39,7 +39,7 @@ from shoal.noise.primitives import SeededRng
 Output = Sequence[str | None]
 NOWHERE = "\0nowhere"  # a context no model knows: suppressed like any other
 UNREAD = "\0unread"  # stands for a slot that was not read, in a list of outputs
-MOST_WORK = 400_000  # paths times outputs, written out one by one
+MOST_PATHS_WRITTEN_OUT = 400_000  # paths times outputs, written out one by one
 MOST_LISTED = 1000  # outputs of a day of any mask, followed one by one
 SAMPLED = 600  # slots of random days behind a calendar
 HISTORIES = 24  # of outputs that a long day is followed along
@@ -264,7 +264,9 @@ def event_audit(plan: Plan, curve: bool) -> Audit:
     assert isinstance(secrets, Events)
     assert isinstance(body, OnlineMask)
     amount = float(plan.guarantee.amount)
-    if body.slots * math.log(body.days[0].size * (body.days[0].size + 1)) <= math.log(MOST_WORK):
+    if body.slots * math.log(body.days[0].size * (body.days[0].size + 1)) <= math.log(
+        MOST_PATHS_WRITTEN_OUT
+    ):
         found = max((_written_out(plan, i) for i in range(len(body.days))), key=_height)
         return _audited(plan, secrets, found, max(found[0], 0.0), (), promised=amount)
     found = max((_along(plan, i, secrets) for i in range(len(body.days))), key=_height)

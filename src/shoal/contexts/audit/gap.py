@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.contexts.audit.sweep import Sweep
 
 HALF_ULP = 2.0**-53  # the relative error of one rounding
-TINY = 1e-90  # absolute: what may vanish from a belief
+BELIEF_LOST = 1e-90  # absolute: what may vanish from a belief
 END = -1  # in place of a context: nothing is shown up to the end of the day
 MOST_SETS = 64  # sets of states written out for those who may learn any label
 
@@ -436,6 +436,6 @@ class Gap:
         )
         group.law = levelled(law) if group.logs else law
         group.error = group.error + added
-        top = group.beliefs.max(axis=0, initial=0.0) * (1 + group.error[group.owner]) + TINY
+        top = group.beliefs.max(axis=0, initial=0.0) * (1 + group.error[group.owner]) + BELIEF_LOST
         group.keep_columns(top > sweep.floors(group.fact))
         group.keep(np.asarray(group.possible().any(axis=0)))

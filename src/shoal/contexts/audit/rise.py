@@ -60,7 +60,7 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.progress import in_time, part
 
 MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
-SMALLEST = 1e-250  # probability of an output that is still written out
+RAREST_OUTPUT = 1e-250  # probability of an output that is still written out
 ASSUMED = (
     "days are independent of each other and follow the day chain",
     "the adversary knows the chain and the machine, and sees one stream of each day",
@@ -138,7 +138,7 @@ def _short(day: DayChain) -> bool:
     entries = np.concatenate([day.initial, day.transition.ravel()])
     rarest = float(entries[entries > 0].min()) / FINE
     few = day.slots * math.log(2 * day.size) <= math.log(MOST_BRANCHES)
-    return few and day.slots * math.log(rarest) >= math.log(SMALLEST)
+    return few and day.slots * math.log(rarest) >= math.log(RAREST_OUTPUT)
 
 
 def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Machine) -> FoundRise:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.audit.gap import END, THIN, TINY, Facts, Gap, Visits, rounding
+from shoal.contexts.audit.gap import BELIEF_LOST, END, THIN, Facts, Gap, Visits, rounding
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, MaskState, SegmentMask, SimulatableMask, VectorMask
 from shoal.core.codec import Floats, Ints
@@ -256,7 +256,7 @@ class Sweep:
 
         Each belief with its fact; error, release and outcome are its own or the same for all.
         """
-        above = beliefs * (1 + error) + TINY
+        above = beliefs * (1 + error) + BELIEF_LOST
         rises = self.facts.share[facts] * (above - self.facts.prior[facts]) * (1 + 1e-15)
         for kind in range(self.facts.kinds if len(facts) else 0):
             own = np.where(self.facts.kind[facts] == kind, rises, -np.inf)

@@ -24,7 +24,7 @@ from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, Ve
 from shoal.contexts.search import pacing
 from shoal.contexts.search.adaptive import next_releases, occurring, search, simulatable_segments
 from shoal.contexts.search.beliefs import (
-    LEVELS,
+    COIN_LEVELS,
     Codes,
     Day,
     Origin,
@@ -64,10 +64,10 @@ EXACT = "linear programs over all causal ways to show or suppress, solved for ev
 PARTLY = (
     "linear programs with a memory of the first slots of a segment, a table without memory after"
 )
-STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
+GRID_STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
 RESTARTS = 6  # orders of coordinates: likeliest first, forward, backward, and three at random
 FLOORS = (0.0, 2.0**-16, 2.0**-8, 1.0)  # least probabilities of suppression, the last always safe
-SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
+EXHAUSTIVE_COORDINATES = 4  # releasable coordinates up to which the grid is searched exhaustively
 # shares of a check's time, if it has a limit: the rest is for looking at the plan
 TABLE = 0.3  # of the simulatable check, for its table
 HYBRID_VECTOR, ADAPTIVE_VECTOR = 0.6, 0.15  # for the probabilities
@@ -197,17 +197,19 @@ def vector(days: Sequence[Day], effort: Effort) -> Floats:
 
     The best of several greedy searches: orders of coordinates times grids of levels.
     """
-    grids = [Grid(order, _levels(steps)) for steps, order in product(STEPS, orders(days, RESTARTS))]
+    grids = [
+        Grid(order, _levels(steps)) for steps, order in product(GRID_STEPS, orders(days, RESTARTS))
+    ]
     found = best_of(days, grids, work=effort)
-    if jointly_releasable(days).sum() > SMALL:
+    if jointly_releasable(days).sum() > EXHAUSTIVE_COORDINATES:
         return found
-    exact = best_on_grid(days, _levels(STEPS[0]).tolist())
+    exact = best_on_grid(days, _levels(GRID_STEPS[0]).tolist())
     return max(found, exact, key=lambda hidden: min(released_fraction(d, hidden) for d in days))
 
 
 def _levels(steps: int) -> Floats:
     """0, 1/steps, …, 1, rounded up to multiples of 1/65536."""
-    return np.ceil(np.arange(steps + 1) / steps * LEVELS) / LEVELS
+    return np.ceil(np.arange(steps + 1) / steps * COIN_LEVELS) / COIN_LEVELS
 
 
 def simulatable(task: Task, delta: Fraction) -> Plan:
@@ -374,7 +376,7 @@ def _in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator
 def _rows(task: Task, check: str) -> list[Mechanism]:
     """The rows to try: the one that is named, or the proved ones that take the task."""
     if check == "best":
-        rows = [MECHANISMS[name] for name in pacing.SHARES]
+        rows = [MECHANISMS[name] for name in pacing.WORK_SHARES]
         return [row for row in rows if row.refuse(task) is None]
     names = [name for name in MECHANISMS if name.startswith("mask-")]
     if check not in names:

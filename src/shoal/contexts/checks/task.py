@@ -47,7 +47,7 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Machine, Plan, Proof
 from shoal.core.task import Task
 
-DIGITS = 9  # of a prior: far above its rounding, so that equal contexts stay equal
+PRIOR_DIGITS = 9  # of a prior: far above its rounding, so that equal contexts stay equal
 
 
 def members(task: Task) -> tuple[DayChain, ...]:
@@ -68,7 +68,7 @@ def canonical(days: Sequence[DayChain], secrets: SensitiveContexts) -> tuple[str
     by_name = sorted(days[0].states)
     named = [in_order(day, by_name) for day in days]
     share = secrets.shares(named[0]).sum(axis=0)
-    prior = np.concatenate([day.marginals() for day in named]).round(DIGITS)
+    prior = np.concatenate([day.marginals() for day in named]).round(PRIOR_DIGITS)
 
     def key(place: int) -> tuple[float, tuple[float, ...], str]:
         return -float(share[place]), tuple((-prior[:, place]).tolist()), by_name[place]
@@ -97,7 +97,7 @@ def _days(task: Task) -> tuple[DayChain, ...]:
     return days
 
 
-TOLERANCE = 1e-12  # relative, of a plan's own re-check
+RECHECK_TOLERANCE = 1e-12  # relative, of a plan's own re-check
 AGREE = 1e-9  # numbers of a certificate, evaluated again
 NOTION = "delta-privacy"
 BY_THE_CLOCK = (
@@ -276,7 +276,7 @@ def loss(plan: Plan) -> float:
     if not honest(plan, rise) or (never.any() and body.can_show(never)):
         return float("inf")
     if memoryless(body) and rise <= float(delta):
-        days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
+        days = days_of(plan.task, delta, states=body.states, slack=RECHECK_TOLERANCE)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return max(rise, unread)
@@ -286,9 +286,9 @@ def vector_keeps(task: Task, delta: Fraction, hidden: Floats) -> bool:
     """Whether one vector p[t, j], contexts in canonical order, passes what `loss` asks of it."""
     measured = days_of(task, delta, everything=True)
     highest = max(memoryless_rise(day, hidden) for day in measured)
-    if float(delta) < highest <= float(delta) * (1 + TOLERANCE):
+    if float(delta) < highest <= float(delta) * (1 + RECHECK_TOLERANCE):
         return True
-    days = days_of(task, delta, slack=TOLERANCE)
+    days = days_of(task, delta, slack=RECHECK_TOLERANCE)
     return highest <= float(delta) and all(private(day, hidden) for day in days)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shoal.contexts.search.beliefs import (
-    LEVELS,
+    COIN_LEVELS,
     START,
     Arrays,
     Codes,
@@ -39,7 +39,7 @@ from shoal.contexts.search.beliefs import (
 from shoal.contexts.search.pacing import LOOKS, Climb, Effort, likeliest, look_costs
 from shoal.core.codec import Bools, Floats, Ints
 
-WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
+PLAN_WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
 SAMPLE = 12  # segments timed to know how fast the machine is
 
 
@@ -74,7 +74,7 @@ def next_releases(days: Day | Sequence[Day], work: float | Effort = np.inf) -> I
         until = next_release(family, shown, (slot, state), slot + 1)
         table[slot + 1, state] = until
         if effort.clock is not None and until < slots:
-            seen[until] |= until_shown(family, (slot, state), until)[-1] < LEVELS - 1
+            seen[until] |= until_shown(family, (slot, state), until)[-1] < COIN_LEVELS - 1
     return table
 
 
@@ -103,7 +103,7 @@ def simulatable_segments(day: Day, table: Ints) -> Segments:
         until = int(table[slot + 1, state])
         if slot < until < day.slots:
             hidden[slot, state] = until_shown((day,), (slot, state), until)
-            seen[until] |= hidden[slot, state][-1] < LEVELS - 1
+            seen[until] |= hidden[slot, state][-1] < COIN_LEVELS - 1
     return Segments(hidden, expected_releases(day, hidden))
 
 
@@ -112,7 +112,7 @@ def search(
     delta: float,
     *,
     baseline: Floats | None = None,
-    work: float | Effort = WORK,
+    work: float | Effort = PLAN_WORK,
 ) -> dict[Origin, Codes]:
     """A table after each release that may be shown, whether or not it can come up.
 
@@ -301,7 +301,7 @@ def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
         codes = policies.get(origin)
         if codes is not None:
             law = law_from(day, origin) > 0
-            kernels.mark_releases(law, day.moves, origin[0], codes, LEVELS - 1, seen)
+            kernels.mark_releases(law, day.moves, origin[0], codes, COIN_LEVELS - 1, seen)
     return found
 
 
@@ -325,7 +325,7 @@ def keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bo
 def until_shown(days: Sequence[Day], origin: Origin, until: int) -> Codes:
     """Suppress up to slot `until`, then show whatever can have been reached on one of `days`."""
     slot = origin[0]
-    codes = np.full((until - slot, days[0].size), LEVELS - 1, dtype=np.uint16)
+    codes = np.full((until - slot, days[0].size), COIN_LEVELS - 1, dtype=np.uint16)
     for day in coming_to(days, origin):
         law = law_from(day, origin) > 0
         for t in range(slot + 1, until):

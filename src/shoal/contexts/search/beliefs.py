@@ -27,7 +27,7 @@ import numpy.typing as npt
 from shoal.core.codec import Bools, Floats, Ints
 
 EQUALITY = 2e-13  # of delta: bounds are often met exactly, and 1/2 - 1/6 > 1/3 in doubles
-LEVELS = 65536  # suppression probabilities are multiples of 1/65536
+COIN_LEVELS = 65536  # suppression probabilities are multiples of 1/65536
 Codes = npt.NDArray[np.uint16]
 Origin = tuple[int, int]  # slot and state of a release; slot -1 is "start"
 START: Origin = (-1, 0)
@@ -154,7 +154,7 @@ def prepare(
     )
 
 
-def encoded(suppression: npt.ArrayLike, levels: int = LEVELS, kind: Any = np.uint16) -> Codes:
+def encoded(suppression: npt.ArrayLike, levels: int = COIN_LEVELS, kind: Any = np.uint16) -> Codes:
     """Suppression probabilities rounded up to multiples of 1/65536, in 16 bits.
 
     Code k stands for k/65536, except that 65535 stands for 1: whatever is above 65534/65536
@@ -165,7 +165,7 @@ def encoded(suppression: npt.ArrayLike, levels: int = LEVELS, kind: Any = np.uin
     return codes
 
 
-def decoded(codes: npt.NDArray[Any], levels: int = LEVELS) -> Floats:
+def decoded(codes: npt.NDArray[Any], levels: int = COIN_LEVELS) -> Floats:
     """The suppression probabilities behind `codes`, exactly."""
     level = codes.astype(np.float64)
     return np.where(level == levels - 1, 1.0, level / levels)
@@ -258,11 +258,11 @@ def released_fraction(day: Day, suppression: Floats) -> float:
     return float((day.prior * (1.0 - suppression)).sum())
 
 
-NEAR = 1e-9  # of a rise: segments this near the worst are evaluated again
+NEAR_WORST = 1e-9  # of a rise: segments this near the worst are evaluated again
 NO_RISE = 1e-12  # rises up to this are nothing but rounding
-DIGITS = 50
-UP = Context(prec=DIGITS, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
-DOWN = Context(prec=DIGITS, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+DECIMAL_DIGITS = 50
+UP = Context(prec=DECIMAL_DIGITS, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+DOWN = Context(prec=DECIMAL_DIGITS, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 Segment = tuple[int, int, Floats]  # the slot and state of a release (-1: "start"), what is hidden
 
 
@@ -277,7 +277,7 @@ def raised_rise(day: Day, segments: Iterable[Segment], worst: float) -> float:
 
     if worst <= NO_RISE:
         return worst
-    near = worst - max(NEAR * worst, NO_RISE)
+    near = worst - max(NEAR_WORST * worst, NO_RISE)
     floor = day.prior[day.when, day.who] + near / day.share
     found = Decimal(worst)
     priors: dict[int, list[Decimal]] = {}
@@ -399,13 +399,15 @@ def limiting(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Int
 # Proof: contexts/checks/mask_missing.md.
 
 
-KEPT = 256  # beliefs remembered: some people's days side by side, of some ten thousand numbers each
+BELIEFS_KEPT = (
+    256  # beliefs remembered: some people's days side by side, of some ten thousand numbers each
+)
 LEAST_HIDDEN = (
     2.0**-12
 )  # nothing is shown more often than 1 minus this: every output stays possible
-MARGIN = 1e-12  # of belief, kept from every bound besides what rounding may add
+BELIEF_MARGIN = 1e-12  # of belief, kept from every bound besides what rounding may add
 PACE = 0.3  # of the room is spent at a slot: .15 of 32 slots shown with one not read, .12 with all
-SHARES = (1.0, 0.9, 0.5, 0.1)  # of the probabilities wished for, tried in turn
+WISHES_TRIED = (1.0, 0.9, 0.5, 0.1)  # of the probabilities wished for, tried in turn
 
 
 class Belief(NamedTuple):
@@ -477,14 +479,14 @@ def allowed(days: Sequence[Day], beliefs: Sequence[Belief | None], origin: Origi
     Suppressing everything always keeps the bounds. Rounded to more suppression.
     """
     alive = [_Rows(d, b, origin, t) for d, b in zip(days, beliefs, strict=True) if b is not None]
-    nothing = np.full(days[0].size, LEVELS - 1, dtype=np.uint16)
+    nothing = np.full(days[0].size, COIN_LEVELS - 1, dtype=np.uint16)
     shown = np.any([np.zeros(len(nothing), np.bool_), *(rows.possible for rows in alive)], axis=0)
     for rows in alive:
         shown &= ~rows.possible | (rows.spare >= 0).all(axis=1)
     if not shown.any():
         return nothing
     wished = _wished(alive, shown, max(PACE, 1 / (days[0].slots - t)))
-    for share in SHARES:
+    for share in WISHES_TRIED:
         codes = encoded(1.0 - share * wished)
         if all(rows.keep(codes) for rows in alive):
             return codes
@@ -499,7 +501,7 @@ class _Rows:
         self.possible: Bools = np.isfinite(belief.logs)
         spread = np.abs(belief.logs[self.possible]).max(initial=0.0) + day.size
         rounding = 16 * np.finfo(np.float64).eps * (t - origin[0] + 1) * (spread + 745.0)
-        self.bound = day.bound[after(day, origin[0]) :] - MARGIN - rounding
+        self.bound = day.bound[after(day, origin[0]) :] - BELIEF_MARGIN - rounding
         self.spare = self.bound - belief.held
         weight = np.exp(belief.logs - belief.logs[self.possible].max())
         self.law = weight / weight.sum()
@@ -518,7 +520,10 @@ def _wished(alive: Sequence[_Rows], shown: Bools, pace: float) -> Floats:
     """
     cost = np.concatenate([(rows.law[:, None] * rows.spare).T for rows in alive])  # [row, j]
     room = np.concatenate([(rows.law[:, None] * rows.spare).sum(axis=0) for rows in alive])
-    price = np.concatenate([rows.spare.T for rows in alive]) / np.maximum(room, MARGIN**2)[:, None]
+    price = (
+        np.concatenate([rows.spare.T for rows in alive])
+        / np.maximum(room, BELIEF_MARGIN**2)[:, None]
+    )
     room, wished = room * pace, np.zeros(len(shown))
     for j in sorted(np.flatnonzero(shown), key=lambda j: float(price[:, j].max(initial=0.0))):
         takes = cost[:, j] > 0
@@ -561,7 +566,7 @@ class AfterGaps:
                 None if belief is None else onward(day, origin, u, belief, hidden)
                 for day, belief in zip(self.days, beliefs, strict=True)
             ]
-        while len(self._kept) >= KEPT:
+        while len(self._kept) >= BELIEFS_KEPT:
             self._kept.pop(next(iter(self._kept)))
         self._kept[_key(origin, gaps, slot)] = beliefs
         return allowed(self.days, beliefs, origin, slot)

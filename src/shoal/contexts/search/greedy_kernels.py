@@ -15,7 +15,7 @@ from numba import njit
 
 FLOOR = 1e-290  # a double with all its digits: whatever is possible is at least this
 UNSAFE = 1e-270  # far above what FLOOR may add up to
-SMALL = 1e-280  # products above it are far from FLOOR
+FAR_ABOVE_FLOOR = 1e-280  # products above it are far from FLOOR
 
 
 class Suppressed(NamedTuple):
@@ -57,7 +57,7 @@ def extend_row(day: Any, origin: Any, since: int, row: Any, power: Any) -> None:
                 continue
             for j in range(size):
                 part = weight * moves[t, k, j]
-                if part < SMALL and moves[t, k, j] > 0:
+                if part < FAR_ABOVE_FLOOR and moves[t, k, j] > 0:
                     part = max(part, FLOOR)
                 row[t + 1, j] += part
         power[t + 1] = power[t]
@@ -108,7 +108,7 @@ def extend_secrets(day: Any, since: int) -> None:
 @njit(cache=True, error_model="numpy")
 def _add(out: Any, weight: Any, step: float, count: Any, least: float) -> None:
     """out += weight·step, what is not 0 kept at FLOOR; `least` is the smallest positive weight."""
-    if least * step > SMALL:
+    if least * step > FAR_ABOVE_FLOOR:
         for c in range(count):
             out[c] += weight[c] * step
         return

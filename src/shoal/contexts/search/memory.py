@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from shoal.contexts.search.adaptive import expected_releases, forwards, full, table_value
 from shoal.contexts.search.beliefs import (
-    LEVELS,
+    COIN_LEVELS,
     Codes,
     Day,
     Origin,
@@ -33,7 +33,7 @@ from shoal.core.codec import Floats, Ints
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
 FineCodes = npt.NDArray[np.uint32]
 UNIT = 2.0**-53  # the relative error of one rounding
-TINY = 1e-290  # more than a belief can lose to underflow
+LOST_TO_UNDERFLOW = 1e-290  # more than a belief can lose to underflow
 NEVER = -(1 << 40)  # the exponent of what is impossible
 
 
@@ -132,7 +132,7 @@ def histories_rise(
             rise = segment_rise(day, *origin, full(day, slot, plan.tail), worst)
             tails.append((*origin, occurs))
             law = law_from(day, origin) > 0
-            kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
+            kernels.mark_releases(law, day.moves, slot, plan.tail, COIN_LEVELS - 1, emitted)
         unread = max(unread, rise)
         also |= emitted
         if occurs:
@@ -195,14 +195,14 @@ def certified(
         base = digits if k + 1 < len(plan.codes) else np.zeros_like(digits)
         mass, power, joint = _advanced(kept, power, together, moves[k], base)
     rows = max(len(codes) for codes in plan.codes)
-    upper = np.minimum(1.0, highest * (1.0 + _factor(day, rows)) + TINY)
+    upper = np.minimum(1.0, highest * (1.0 + _factor(day, rows)) + LOST_TO_UNDERFLOW)
     return _rounded_up(day, upper), emitted
 
 
 def allowed(day: Day, delta: float, rows: int) -> Floats:
     """Beliefs up to which `certified` says at most delta, when a window has so many histories."""
     room = delta / day.share + least_prior(day)
-    return np.asarray((room - TINY) / (1.0 + _factor(day, rows)) * (1.0 - 16 * UNIT))
+    return np.asarray((room - LOST_TO_UNDERFLOW) / (1.0 + _factor(day, rows)) * (1.0 - 16 * UNIT))
 
 
 def least_prior(day: Day) -> Floats:

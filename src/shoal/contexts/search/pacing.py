@@ -126,12 +126,12 @@ class Effort:
 
 MOST_PASSES = 800  # per segment; more gains next to nothing
 LEAST_PASSES = (9, 3, 1)  # each segment has, the first that the work allows
-KEPT = 17  # passes kept for the last origin, "start", on which everything depends
+PASSES_KEPT = 17  # passes kept for the last origin, "start", on which everything depends
 AFTER_ALL = 3  # passes of it when the time is over
 OPEN = 40  # slots after which a past secret limits nothing any more, to begin with
 TIMES = 24  # that the passes still to come are worked out
 CALL = 1e5  # multiplications that the rest of the work on a segment stands for
-LOOK = 5  # multiplications per move and slot of looking at a segment again
+LOOK_WORK = 5  # multiplications per move and slot of looking at a segment again
 ROOMY = 0.8  # of the time for what must be done
 LOOKS = 1.5  # at each segment of a finished plan: its value, and its promise
 
@@ -141,7 +141,7 @@ PACES = 8  # ways to spend, those of `paces_of`
 def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
     """Multiplications, nearly, of looking at the segment after each of `origins`."""
     slots = np.array([slot for slot, _ in origins], dtype=np.float64)
-    return (length - slots) * LOOK * size**2 + CALL
+    return (length - slots) * LOOK_WORK * size**2 + CALL
 
 
 def likeliest(prior: Floats, shown: Bools, effort: Effort, days: int = 1) -> Bools:
@@ -199,11 +199,11 @@ class Pacing:
         if place % self.every == 0 or last:
             left = self.effort.left() - float(self.fixed[place:].sum())
             costs = self.cost[place:] * (self.counted / self.modelled)
-            kept = 0.0 if last else KEPT * float(costs[-1])
+            kept = 0.0 if last else PASSES_KEPT * float(costs[-1])
             given = affordable(costs, self.weight[place:], left - kept)
             self.passes[place:] = np.maximum(given, self.floor)
             if last:
-                least = AFTER_ALL if self.effort.late() else KEPT
+                least = AFTER_ALL if self.effort.late() else PASSES_KEPT
                 self.passes[place] = max(self.passes[place], least)
         return int(self.passes[place])
 
@@ -262,7 +262,7 @@ def paces_of(slots: int) -> Callable[[int], Floats]:
     return paces
 
 
-NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
+RELEASES_NOT_WORTH_TIME = 1e-6  # expected releases not worth another slot of search
 
 
 class Climb:
@@ -300,7 +300,7 @@ class Climb:
         self._spent[0] = 0.0
         if not passes:
             return None
-        stop = NEGLIGIBLE / max(float(self._weights[place]), NEGLIGIBLE)
+        stop = RELEASES_NOT_WORTH_TIME / max(float(self._weights[place]), RELEASES_NOT_WORTH_TIME)
         paces, habit = self._paces(slot), self._habits[state]
         kept = (self._wins, self._found, self._spent)
         best_segment(self._arrays, origin, value, paces, passes, stop, place, habit, *kept)
@@ -320,7 +320,7 @@ class Climb:
 
 SECONDS = 20.0  # of search at the nominal speed, unless a time limit is set
 # the proved checks "best" tries, quickest first, and the share of a time limit each may take
-SHARES = {
+WORK_SHARES = {
     "mask-simulatable": 0.05,
     "mask-probabilistic": 0.1,
     "mask-hybrid": 0.0,
@@ -349,12 +349,16 @@ class SearchBudget:
         Work is a share of the limit; seconds are a share of those that are left, so that nothing is
         lost when a check needs less than its share.
         """
-        share = 1.0 if check == self.check else SHARES.get(check, 0.0)
+        share = 1.0 if check == self.check else WORK_SHARES.get(check, 0.0)
         work = self.seconds * share * SPEED
         if self.clock is None:
             return Effort(work)
-        names = list(SHARES)
-        rest = sum(SHARES[name] for name in names[names.index(check) :]) if check in names else 1.0
+        names = list(WORK_SHARES)
+        rest = (
+            sum(WORK_SHARES[name] for name in names[names.index(check) :])
+            if check in names
+            else 1.0
+        )
         now = self.clock()
         part = 1.0 if check == self.check else share / rest
         ends = now + READY * part * max(0.0, self.ends - now)

@@ -36,7 +36,7 @@ SOLVE_ROUNDS = 8  # of solving and adding broken bounds
 AT_ONCE = 60  # broken bounds added in a round, the worst first
 # tolerances of the solver, the least it takes first, and whether it may simplify: at the least
 # one it sometimes takes a program for infeasible that is not
-ATTEMPTS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
+SOLVER_SETTINGS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
 
 
 # a row Σ (held - b(secret)·mass)·x ≤ 0: the numbers of its variables, held, mass and secret
@@ -107,7 +107,7 @@ class SegmentProgram:
         count, found = 0, []
         for mass in self.most[:-1]:
             numbers = np.full(mass.shape, -1, dtype=np.int64)
-            alive = mass > LEAST
+            alive = mass > RAREST_SHOWN
             numbers[alive] = count + 2 * np.arange(int(alive.sum()))
             count += 2 * int(alive.sum())
             found.append(numbers)
@@ -135,7 +135,7 @@ class SegmentProgram:
     def _solution(self, bound: Floats) -> Solution | None:
         """The optimum with the bounds asked for so far."""
         rows = [*self._bounds, *self._tail_bounds()]
-        for tolerance, simplify in ATTEMPTS:
+        for tolerance, simplify in SOLVER_SETTINGS:
             found = self._solved(rows, bound, tolerance, simplify)
             if found.status == 0:
                 return Solution(found.x, self._dual(found, rows))
@@ -274,7 +274,7 @@ class SegmentProgram:
             law, inside = self.tail.outcome(slot, state, secret)
             reached = onward @ law  # from each state of the window's last slot
             mass = self.most[-2][histories, states] * reached[states]
-            if mass.sum() <= LEAST:
+            if mass.sum() <= RAREST_SHOWN:
                 continue
             belief = past[:, secret]
             if inside is not None:
@@ -333,7 +333,7 @@ class SegmentProgram:
 # in the masses that the rounded tables before them really lead to.
 
 
-LEAST = 1e-200  # histories of less mass are never shown: their masses may have lost digits
+RAREST_SHOWN = 1e-200  # histories of less mass are never shown: their masses may have lost digits
 NEARLY = 1 - 1e-7  # of an outcome: when plain scaling keeps as much, nothing better is looked for
 MARGINS = (1e-8, 1e-6, 1e-4)  # of a bound, given up by the program of one outcome
 
@@ -354,7 +354,7 @@ def repaired(
     arriving = law_from(day, origin)[None, :]
     found = []
     for k, hidden in enumerate(tables):
-        codes = fine_encoded(np.where(arriving > LEAST, hidden, 1.0))
+        codes = fine_encoded(np.where(arriving > RAREST_SHOWN, hidden, 1.0))
         for j in np.flatnonzero((codes < FINE - 1).any(axis=0)):
             codes[:, j] = bounded(codes[:, j], arriving[:, j], secrets[k], bound)
         found.append(codes)

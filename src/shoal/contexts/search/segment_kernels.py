@@ -22,7 +22,7 @@ from numba import njit
 
 from shoal.contexts.search.kernels import enter_secrets, still_open
 
-LEVELS = 65536.0  # as in `beliefs`
+COIN_LEVELS = 65536.0  # as in `beliefs`
 THIN = 1e-200  # a suppressed rest below this is not decided upon
 
 
@@ -229,8 +229,8 @@ def _afford(most: float, context: int, law: Any, gap: Any, room: Any, copies: in
             need = law[j] * gap[j, c]
             if need * most > room[c] + 1e-13 * law[j]:
                 most = max(room[c], 0.0) / need
-    level = math.floor(most * LEVELS + 1e-9)
-    return level / LEVELS if level >= 2 else 0.0
+    level = math.floor(most * COIN_LEVELS + 1e-9)
+    return level / COIN_LEVELS if level >= 2 else 0.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -254,8 +254,8 @@ def _settle(law: Any, gap: Any, rest: Any, hidden: Any) -> float:
             return left
         for j in range(law.size):
             if hidden[j] < 1:
-                show = math.floor((1.0 - hidden[j]) * (1.0 - 2.0**-10) * LEVELS) / LEVELS
-                hidden[j] = 1.0 - show if attempt < 2 and show * LEVELS >= 2 else 1.0
+                show = math.floor((1.0 - hidden[j]) * (1.0 - 2.0**-10) * COIN_LEVELS) / COIN_LEVELS
+                hidden[j] = 1.0 - show if attempt < 2 and show * COIN_LEVELS >= 2 else 1.0
     return 1.0
 
 
@@ -284,7 +284,7 @@ def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> fl
     return total
 
 
-FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
+PACE_FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
 
 
 @njit(cache=True, error_model="numpy")
@@ -334,7 +334,7 @@ def best_segment(
                 wait_values(moves, slot, value, hidden, waiting)
     if winner >= 0:
         pace[:], caps[:] = paces[winner], 1.0
-        wins *= FORGOTTEN
+        wins *= PACE_FORGOTTEN
         wins[winner] += 1.0
     begun = Habit(pace, caps, kept)
     highest = _climb(day, origin, value, begun, stop, best, highest, passes, offset, spent)

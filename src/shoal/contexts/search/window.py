@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.contexts.search.adaptive import backwards, table_value
 from shoal.contexts.search.beliefs import (
-    LEVELS,
+    COIN_LEVELS,
     Codes,
     Day,
     Origin,
@@ -53,7 +53,7 @@ LONGEST_SLOTWISE = 24  # slots of a day whose segments are also decided slot by 
 SLOTWISE_NODES = 800  # (history, state) nodes of such a segment: some tens of milliseconds
 SLOTWISE_MARGINS = (1e-7, 1e-4)  # of each bound: above what the solver rounds, over little mass
 MOST_SHOWN = 1.0 - 2.0**-12  # silence is always possible, so that what follows it has a law
-NEAR = 1e-7  # releases: a policy as near to the optimum of its segment is not improved
+NEAR_OPTIMUM = 1e-7  # releases: a policy as near to the optimum of its segment is not improved
 OPTIMAL = 1e-6  # releases of a day: as near to the optimum is called optimal
 
 
@@ -108,7 +108,7 @@ def windowed(
     complete = len(chosen) == len(origins) and all_shown == shown.sum()
     for origin in origins:
         slot = origin[0]
-        tail = base.get(origin, np.full((0, day.size), LEVELS - 1, dtype=np.uint16))
+        tail = base.get(origin, np.full((0, day.size), COIN_LEVELS - 1, dtype=np.uint16))
         plan, most = Remembering((), tail), np.inf
         best = table_value(day, origin, tail, value)
         timely = origin in chosen and not effort.late()
@@ -121,14 +121,14 @@ def windowed(
             most = most + found.most
             if found.plan is not None and found.value > best:
                 plan, best = found.plan, found.value
-            if most - best > NEAR and day.slots <= LONGEST_SLOTWISE:
+            if most - best > NEAR_OPTIMUM and day.slots <= LONGEST_SLOTWISE:
                 other = slotwise(given)
                 if other.plan is not None and other.value > best:
                     plan, best = other.plan, other.value
         lack = max(0.0, most - best) + _later(day, origin, short)
         if slot >= 0:
             value[origin], short[origin] = best, lack
-        if plan.codes or (plan.tail < LEVELS - 1).any():
+        if plan.codes or (plan.tail < COIN_LEVELS - 1).any():
             policies[origin] = plan
     lack = min(lack if complete else np.inf, upper_bound((day,)) - best)
     return Histories(policies, digits, best, lack)
@@ -171,7 +171,7 @@ def _slot_by_slot(given: Stretch, window: int, bounds: Floats) -> Remembering:
     joint = np.zeros((len(bounds), *mass.shape))  # mass together with each secret visited before
     since = day.when > slot
     codes: list[FineCodes] = []
-    tail = np.full((day.slots - 1 - slot, day.size), LEVELS - 1, dtype=np.uint16)
+    tail = np.full((day.slots - 1 - slot, day.size), COIN_LEVELS - 1, dtype=np.uint16)
     for t in range(slot + 1, day.slots):
         told = np.where((day.when < t)[:, None, None], joint, mass * ahead[t].T[:, None, :])
         chance = _shown_now(mass, told[since], bounds[since], shown[t], 1.0 + value[t])
@@ -283,7 +283,7 @@ def solved(given: Stretch, window: int, seconds: float = np.inf) -> SolvedWindow
                 if reached > best.value:
                     best = SolvedWindow(plan, reached, most)
                 break
-        if most - best.value <= max(NEAR, margin):
+        if most - best.value <= max(NEAR_OPTIMUM, margin):
             break
     if most == np.inf:  # bounds that are met exactly leave nothing to give up
         exact = program.solve(None)

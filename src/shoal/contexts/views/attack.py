@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.spec.request import Request
 
 Contexts = list[list[str | None]]  # a context per slot, day by day; None where it was not read
-MOST_ROWS = 24  # of a table: longer days are told every few slots
+MOST_SLOTS_LISTED = 24  # of a table: longer days are told every few slots
 
 
 def view_of(plan: Plan, held: Model | None) -> AttackView:
@@ -155,7 +155,7 @@ def _day_table(curves: EventCurves, shown: DayShown) -> Any:
     clock, outputs = curves.clock, curves.outputs
     rows = [
         (clock[t], str(curves.truth[t] or "not read"), outputs[t] or "-", *shown.cells(t))
-        for t in range(0, len(clock), -(-len(clock) // MOST_ROWS))
+        for t in range(0, len(clock), -(-len(clock) // MOST_SLOTS_LISTED))
     ]
     names = ("slot", "truth", "shown", *shown.columns)
     return show.table(names, rows, numbers=tuple(range(shown.first, len(names))))

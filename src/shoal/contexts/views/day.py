@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
 
 WIDE = 120  # columns of a terminal with room for long bars and three contexts of a slot
-MOST_ROWS = 24  # longer days are shown in stretches of several slots
+MOST_STRETCHES = 24  # longer days are shown in stretches of several slots
 
 
 def hides_events(plan: Plan) -> bool:
@@ -94,7 +94,7 @@ def event_priors(plan: Plan) -> list[tuple[str, float]]:
     return [(event.describe(), event.prior(day)) for event in secrets.all_events()]
 
 
-def day_rows(plan: Plan, longest: int = MOST_ROWS) -> list[dict[str, Any]]:
+def day_rows(plan: Plan, longest: int = MOST_STRETCHES) -> list[dict[str, Any]]:
     """Stretches of the day: when, how likely shown, the likeliest shown contexts, and why not."""
     day, rates, why, curves = _day_of(plan)
     prior = day.marginals()

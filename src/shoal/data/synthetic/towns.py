@@ -207,7 +207,7 @@ SIDE_KM = 20.0
 QUARTERS = 8
 VENUES_A_QUARTER = 60
 NEAR_KM = 0.7  # how far people go for most of what they do
-TOGETHER = 0.25  # share of a person's places that are a friend's
+SHARED_WITH_FRIENDS = 0.25  # share of a person's places that are a friend's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -295,7 +295,7 @@ def _favourites(
     places = [draw.choice(len(venues), size=10, replace=False, p=row).tolist() for row in law]
     for a, b in friends.tolist():
         for one, other in ((a, b), (b, a)):
-            if draw.random() < TOGETHER:
+            if draw.random() < SHARED_WITH_FRIENDS:
                 places[one].insert(int(draw.integers(0, 3)), places[other][0])
     return [list(dict.fromkeys(row)) for row in places]
 

@@ -38,7 +38,7 @@ from shoal.gateway.tables import GRANTS, KEYS, OUTPUTS, PEOPLE, STREAMS
 
 router = APIRouter(prefix="/v1", tags=["people"])
 
-MOST_PEOPLE = 200  # of one page of the overview
+PEOPLE_A_PAGE = 200  # of one page of the overview
 ALERT = 0.8  # of a limit: from there on the budget says so
 
 
@@ -309,7 +309,7 @@ async def space_overview(
     house: House,
     who: Who,
     after: Annotated[str, Query(max_length=64, pattern=r"^[A-Za-z0-9._-]*$")] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_PEOPLE)] = 50,
+    limit: Annotated[int, Query(ge=1, le=PEOPLE_A_PAGE)] = 50,
 ) -> dict[str, Any]:
     """A space at a glance: numbers of the whole, then people with streams, budgets and refusals.
 

@@ -25,7 +25,7 @@ from shoal.gateway.tables import PLANS
 router = APIRouter(prefix="/v1", tags=["plans"])
 
 SPEC = Annotated[str, Field(max_length=500_000)]
-LOOK = 0.5  # seconds between two looks at a job's progress
+PROGRESS_SECONDS = 0.5  # seconds between two looks at a job's progress
 
 
 class PlanBody(RequestBody):
@@ -99,7 +99,7 @@ async def job_events(house: House, who: Who, job: Name) -> Response:
                 yield f"event: progress\ndata: {json.dumps(told)}\n\n"
             if told["state"] in (DONE, FAILED):
                 return
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(PROGRESS_SECONDS)
             told, last = await house.store.reading(who.space, look), told
 
     return StreamingResponse(frames(), media_type="text/event-stream")

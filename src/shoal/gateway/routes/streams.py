@@ -24,7 +24,7 @@ from shoal.gateway.streams import Address, instant, now_seconds
 
 router = APIRouter(prefix="/v1/people/{person}/streams/{stream}", tags=["streams"])
 
-MANY: TypeAdapter[list[ReadingBody]] = TypeAdapter(list[ReadingBody])
+READING_LIST: TypeAdapter[list[ReadingBody]] = TypeAdapter(list[ReadingBody])
 JSON = "application/json"
 DIRECT = re.compile(rf"/v1/people/({NAME[1:-1]})/streams/({NAME[1:-1]})/readings")
 # inline, because the body is read here and not by FastAPI: it is what most requests carry
@@ -212,7 +212,7 @@ def parsed(content: bytes) -> list[ReadingBody]:
     """The reading in a JSON object, or those in a list of them; refused without repeating it."""
     try:
         if content.lstrip()[:1] == b"[":
-            return MANY.validate_json(content)
+            return READING_LIST.validate_json(content)
         return [ReadingBody.model_validate_json(content)]
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

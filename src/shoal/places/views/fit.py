@@ -144,7 +144,7 @@ def check_states(table: pl.DataFrame, chain: Model) -> None:
 
 
 FINEST = 15  # resolution of hexagons
-MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
+EDGE_MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
 
 
 def fit_map(wish: FitWish, columns: NamedColumns) -> None:
@@ -263,7 +263,7 @@ def _grid(table: pl.DataFrame, wish: FitWish) -> Grid:
             "or hexagons such as h3:8"
         ) from None
     return SquareGrid.covering(
-        south=south, west=west, north=north + MARGIN, east=east + MARGIN, cell_km=width
+        south=south, west=west, north=north + EDGE_MARGIN, east=east + EDGE_MARGIN, cell_km=width
     )
 
 

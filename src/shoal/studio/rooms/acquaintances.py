@@ -42,11 +42,11 @@ from shoal.studio.tables import chosen
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_PEOPLE = 300  # drawn, and attacked
+MOST_PEOPLE_DRAWN = 300  # drawn, and attacked
 MOST_VALUES = 12  # of a column, that the page shows
 CLUSTERS, ROUNDS = 8, 3  # of the K-means that is released
 KM = EARTH_RADIUS_KM * math.pi / 180  # of a degree of latitude
-NOBODY = "no two people of the table are tied; check that both files use the same names"
+NO_TIES = "no two people of the table are tied; check that both files use the same names"
 
 
 class TiedPeople(NamedTuple):
@@ -66,9 +66,10 @@ def tied_people(params: Mapping[str, Any]) -> TiedPeople:
     table = _read(text(params, "file"), columns["series"], columns["state"]).drop_nulls()
     people = table.unique(columns["series"], keep="first", maintain_order=True)
     names = tuple(people[columns["series"]].cast(str).to_list())
-    if not 2 <= len(names) <= MOST_PEOPLE:
+    if not 2 <= len(names) <= MOST_PEOPLE_DRAWN:
         raise InputError(
-            f"the table holds {len(names):,} people; the studio draws 2 to {MOST_PEOPLE}: give a "
+            f"the table holds {len(names):,} people; the studio draws 2 to "
+            f"{MOST_PEOPLE_DRAWN}: give a "
             "part of it, or use `shoal attack`"
         )
     values = people[columns["state"]].cast(str)
@@ -106,7 +107,7 @@ def _ties(params: Mapping[str, Any], names: tuple[str, ...]) -> Ints:
         if a in place and b in place and a != b
     }
     if not known:
-        raise DataError(NOBODY)
+        raise DataError(NO_TIES)
     return np.array(sorted(known), dtype=np.int64)
 
 
@@ -185,13 +186,14 @@ def _town(table: pl.DataFrame, friends: pl.DataFrame, user: str, lat: str, lon: 
         visits, friends, _city(visits, lat, lon), user=user, latitude=lat, longitude=lon,
         place="shoal place", least=LEAST_VISITS if int(often.sum()) >= 3 else 1,
     )  # fmt: skip
-    if len(names) > MOST_PEOPLE:
+    if len(names) > MOST_PEOPLE_DRAWN:
         raise InputError(
-            f"the table holds {len(names):,} people; the studio attacks at most {MOST_PEOPLE}: "
+            f"the table holds {len(names):,} people; the studio attacks at most "
+            f"{MOST_PEOPLE_DRAWN}: "
             "give a part of it, or use `shoal attack`"
         )
     if not len(people.friends):
-        raise DataError(NOBODY)
+        raise DataError(NO_TIES)
     return Town(people, names)
 
 

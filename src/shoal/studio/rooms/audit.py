@@ -19,7 +19,7 @@ from shoal.studio.props import as_html
 from shoal.studio.work import Say
 
 NO_PLAN = "the file holds no plan; give plan.json or a spec"
-MOST = 16 * 2**20  # bytes of a spec or a plan
+MOST_BYTES = 16 * 2**20  # bytes of a spec or a plan
 FILE = re.compile(r'^\s*(?:file|edges_file|ties_file)\s*=\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -38,8 +38,8 @@ def read(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def _words(file: Path) -> str:
-    if file.stat().st_size > MOST:
-        raise InputError(f"the file is larger than {MOST // 2**20} MB; use `shoal audit`")
+    if file.stat().st_size > MOST_BYTES:
+        raise InputError(f"the file is larger than {MOST_BYTES // 2**20} MB; use `shoal audit`")
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -37,7 +37,7 @@ DAYS, WEEKS = 56, 40  # of a made-up phone
 SLOT_MINUTES = 15  # of a day; a week is looked at hour by hour
 SPANS = ("day", "week")
 NIGHT = "home"  # where a phone lies that is not read
-KINDS = ("visit", "at_least", "stay", "sequence")
+EVENT_KINDS = ("visit", "at_least", "stay", "sequence")
 RATE = 8  # slots a second
 TRIES = 50  # days looked at for one with something to hide
 DAY_MINUTES = 1440
@@ -171,8 +171,8 @@ def event_lines(event: Any) -> str:
     if not isinstance(event, dict):
         raise InputError("the event must say what happened, where and when")
     kind, places = text(event, "kind", "visit"), texts(event, "contexts")
-    if kind not in KINDS:
-        raise InputError(f"the event is {kind!r}; it must be one of {', '.join(KINDS)}")
+    if kind not in EVENT_KINDS:
+        raise InputError(f"the event is {kind!r}; it must be one of {', '.join(EVENT_KINDS)}")
     if not places:
         raise InputError("the event names no context; choose at least one")
     if kind == "sequence" and len(places) < 2:

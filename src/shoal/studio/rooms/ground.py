@@ -23,9 +23,9 @@ from shoal.studio.tables import chosen, counted, usual_step
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_CELLS = 1024  # of a map
+MOST_CELLS_DRAWN = 1024  # of a map
 MOST_READINGS = 200_000  # of a file: more belong to `shoal fit --grid`
-MOST_POINTS = 20_000  # of what is drawn below the cells
+MOST_POINTS_DRAWN = 20_000  # of what is drawn below the cells
 WIDTHS_KM = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # of a cell, where none is named
 STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 21_600, 86_400)  # of a track, likewise
 GOOD_CELLS = 400  # as many as are drawn well
@@ -57,9 +57,10 @@ class Ground(NamedTuple):
 def walked(params: Mapping[str, Any]) -> Ground:
     """A map of so many cells on which one walks about freely."""
     rows, columns = int(number(params, "rows", 12)), int(number(params, "columns", 14))
-    if not (rows >= 2 and columns >= 2 and rows * columns <= MOST_CELLS):
+    if not (rows >= 2 and columns >= 2 and rows * columns <= MOST_CELLS_DRAWN):
         raise InputError(
-            f"the map has {rows} × {columns} cells; the studio shows 2 × 2 to {MOST_CELLS} in all"
+            f"the map has {rows} × {columns} cells; the studio shows 2 × 2 to "
+            f"{MOST_CELLS_DRAWN} in all"
         )
     cell = number(params, "cell_km", 0.5)
     model = WALK.format(cell=repr(cell), rows=rows, columns=columns)
@@ -76,9 +77,10 @@ def learned(params: Mapping[str, Any]) -> Ground:
     grid = _grid(table, float(cell))
     paths = [_cells(grid, track) for track in tracks]
     fitted = fit_grid(grid, paths, smoothing=1)
-    if fitted.chain.size > MOST_CELLS:
+    if fitted.chain.size > MOST_CELLS_DRAWN:
         raise InputError(
-            f"{fitted.chain.size:,} cells of {cell:g} km occur; the studio shows {MOST_CELLS}: "
+            f"{fitted.chain.size:,} cells of {cell:g} km occur; the studio shows "
+            f"{MOST_CELLS_DRAWN}: "
             "choose wider cells"
         )
     missing = sum(place is None for track in tracks for place in track.readings)
@@ -230,9 +232,10 @@ def backdrop(params: Mapping[str, Any], chain: SparseChain) -> list[list[list[fl
     if not kept:
         raise InputError("no line of the backdrop crosses this map; is it of another place?")
     count = sum(map(len, kept))
-    if count > MOST_POINTS:
+    if count > MOST_POINTS_DRAWN:
         raise InputError(
-            f"the backdrop has {count:,} points here; the studio draws {MOST_POINTS:,}: simplify it"
+            f"the backdrop has {count:,} points here; the studio draws "
+            f"{MOST_POINTS_DRAWN:,}: simplify it"
         )
     return kept
 

@@ -32,7 +32,7 @@ from shoal.studio.work import Say
 # 21 stops from very private to hardly: two of them double the budget
 STOPS = [round(0.02 * 2 ** (k / 2), 4) for k in range(21)]
 SIMULATED = 100  # releases of the same data, to show how they spread
-MOST_STATES = 60  # a heat map of more is no picture; the command line takes more
+MOST_STATES_MAPPED = 60  # a heat map of more is no picture; the command line takes more
 OWN = ("additive", "chains")  # families whose mechanisms are about series
 EXAMPLES = {"activity": "one person's week: lie, sit, stand, walk, ride, run"}
 COMMANDS = (
@@ -48,10 +48,10 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     gap, pauses = _pauses(params)
     params = {**params, "gap": gap}
     data = _series(params)
-    if len(data.states) > MOST_STATES:
+    if len(data.states) > MOST_STATES_MAPPED:
         raise InputError(
             f"the column holds {len(data.states)} different values; the studio shows at most "
-            f"{MOST_STATES}: choose another column, or bin it with `shoal fit --bins`"
+            f"{MOST_STATES_MAPPED}: choose another column, or bin it with `shoal fit --bins`"
         )
     say("learning the chain", 0.5)
     sequences = data.sequences(data.states)

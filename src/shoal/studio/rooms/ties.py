@@ -38,7 +38,7 @@ from shoal.studio.rooms.audit import read
 from shoal.studio.tables import NETWORKS
 from shoal.studio.work import Say
 
-MOST_PEOPLE = 200  # drawn, and attacked
+MOST_PEOPLE_DRAWN = 200  # drawn, and attacked
 MADE_UP = """\
 kind = "dependence"
 states = ["north", "centre", "south"]
@@ -70,8 +70,8 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 def _example(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """A made-up town in which friends live near each other."""
     people = int(number(params, "people", 40))
-    if not 2 <= people <= MOST_PEOPLE:
-        raise InputError(f"people is {people}; the studio draws 2 to {MOST_PEOPLE}")
+    if not 2 <= people <= MOST_PEOPLE_DRAWN:
+        raise InputError(f"people is {people}; the studio draws 2 to {MOST_PEOPLE_DRAWN}")
     edges = contact_network(people, int(number(params, "seed", 1))).edges.tolist()
     strength = repr(number(params, "strength", 2.0))
     model = MADE_UP.format(people=people, ties=json.dumps(edges), strength=strength)
@@ -134,8 +134,10 @@ def _of_spec(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     request = request_of(params)
     model = request.task.family[0]
     names, edges = graph_of(model)
-    if len(names) > MOST_PEOPLE:
-        raise InputError(f"the spec has {len(names):,} variables; the studio draws {MOST_PEOPLE}")
+    if len(names) > MOST_PEOPLE_DRAWN:
+        raise InputError(
+            f"the spec has {len(names):,} variables; the studio draws {MOST_PEOPLE_DRAWN}"
+        )
     choice = _choice(request, say)
     words = leakage(model, request.epsilon()).describe()
     return {

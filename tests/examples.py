@@ -168,5 +168,7 @@ def _made() -> Iterator[Any]:
     yield sums
     yield RunningStream.begin(sums)
     yield RunningStream.begin(sums).state
+    uneven = MarkovChain.of([[0.95, 0.05], [0.4, 0.6]], states=["a", "b"], length=20)
+    yield calibrate(count("ab", "b"), EachEntry(), uneven, epsilon=6, mechanism="steps")
     hidden = MECHANISMS["mask-online"].calibrate(TASKS["event-rises"], Fraction(1, 2))
     yield DayGiven.of(hidden, [None] * hidden.body.slots)  # type: ignore[union-attr]

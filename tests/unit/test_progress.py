@@ -83,8 +83,10 @@ def test_the_least_budget_is_the_least_and_found_in_few_tries(
     wish: dict[str, Any] = {"mechanism": mechanism}
     asked = (shoal.count("ab", "a"), shoal.EachEntry(), CHAIN)
     found = choice.epsilon_for(*asked, error=error, **wish)
-    assert len(tried) <= 6
-    place = choice.BUDGETS.index(found)
+    tries, place = len(tried), choice.BUDGETS.index(found)
+    # noise in steps has no scale from which a budget could be guessed: some doublings, then halves
+    guessed = shoal.calibrate(*asked, epsilon=found, **wish).mechanism != "steps"
+    assert tries <= (6 if guessed else 20)
     bounds = [
         shoal.calibrate(*asked, epsilon=choice.BUDGETS[at], **wish).error()
         for at in (place - 1, place)

@@ -27,14 +27,16 @@ from shoal.core.task import LiftedModel
 from shoal.core.walk import Powers
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
+DEAR_SPAN = (
+    12  # the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
+)
 LIMIT_NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
 SHORT_CHAINS = (
     32  # entries up to which each number of them is followed, in milliseconds, and no limit sought
 )
 ENDLESS = 256  # explicit steps when there is no finite limit
-MOST_STEP_WORK = (
-    1e10  # entries × states³ beyond which steps one by one take minutes: the limit serves alone
-)
+DEAR_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees; about a second
+MOST_STEP_WORK = 5e7  # beyond it steps one by one take minutes: the limit serves alone
 MEMORY = 4_000_000  # numbers kept for explicit steps
 WAIT = 8  # steps between two tries to cover all later entries
 
@@ -165,9 +167,11 @@ def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int 
         return 0
     if not np.isfinite(bound[ahead.pairs]).all():
         return min(count, ENDLESS)
-    if count * len(bound) ** 3 > MOST_STEP_WORK:
+    work = float(count) * len(bound) ** 4
+    if work > MOST_STEP_WORK:
         return 0
-    reach = SPAN * bound[ahead.pairs].max() / entry.eta if entry.eta > 0.0 else 0.0
+    span = SPAN if work <= DEAR_STEPS else DEAR_SPAN
+    reach = span * bound[ahead.pairs].max() / entry.eta if entry.eta > 0.0 else 0.0
     return count if count <= max(reach, ENDLESS) else 0
 
 

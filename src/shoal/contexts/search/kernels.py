@@ -40,6 +40,16 @@ def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen
 
 
 @njit(cache=True, error_model="numpy")
+def _logs(law: Any) -> Any:
+    """Logarithms, -inf of 0; one by one, since a whole array warns of 0 where nothing compiles."""
+    found = np.full(law.size, -np.inf)
+    for j in range(law.size):
+        if law[j] > 0.0:
+            found[j] = np.log(law[j])
+    return found
+
+
+@njit(cache=True, error_model="numpy")
 def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: Any) -> None:
     """Raises highest[c] to the highest belief in secret c after a release, until the next one.
 
@@ -50,7 +60,7 @@ def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: 
     """
     moves, when, who = day.moves, day.when, day.who
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    logs, after = np.log(day.initial if slot < 0 else moves[slot, state]), np.empty(size)
+    logs, after = _logs(day.initial if slot < 0 else moves[slot, state]), np.empty(size)
     for c in range(count):
         if when[c] == slot and who[c] == state:
             highest[c] = 1.0
@@ -173,7 +183,7 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     """
     moves, when, shown = day.moves, day.when, day.shown
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    logs, after = np.log(day.initial if slot < 0 else moves[slot, state]), np.empty(size)
+    logs, after = _logs(day.initial if slot < 0 else moves[slot, state]), np.empty(size)
     possible = logs > -np.inf
     last, open_at, ones = -1, np.zeros(slots, dtype=np.bool_), np.ones(size)
     for t in range(slot + 1, slots):

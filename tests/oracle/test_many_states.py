@@ -159,3 +159,22 @@ def test_states_that_are_not_linked_have_no_neighbours() -> None:
     assert neighbours.neighbours_of(apart) is None
     assert neighbours.neighbours_of(np.ones((20, 20), bool)) is None
     assert neighbours.neighbours_of(cells(4) > 0) is not None
+
+
+@pytest.mark.parametrize("length", [40, 120, 2_000])
+def test_dear_steps_are_left_to_the_limit_which_never_shows_less(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without steps one by one the bound is no smaller, and the same on chains that are long."""
+    near = np.eye(4, k=1) + np.eye(4, k=-1)
+    step = 0.9 * np.eye(4) + 0.1 * near / near.sum(axis=1, keepdims=True)
+    even = near.sum(axis=1) / near.sum()
+    metric = 1 - np.eye(4)
+    stepped = ChainLift.of(even, step, metric, length).loss(0.02, "cone")
+    monkeypatch.setattr(side, "MOST_STEP_WORK", 0.0)
+    alone = ChainLift.of(even, step, metric, length).loss(0.02, "cone")
+    assert alone.value >= stepped.value * (1 - 1e-9)
+    if length == 2_000:
+        assert alone.value == pytest.approx(stepped.value, rel=1e-6)
+    elif length == 40:
+        assert alone.value > stepped.value * 1.05  # so the steps are worth taking

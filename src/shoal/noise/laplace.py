@@ -18,6 +18,7 @@ from shoal.noise.primitives import (
     check_positive,
     discrete_laplace,
     exp_bounds,
+    least_whole,
 )
 
 # Up to this many draws are made one by one: building the tables of a batch would take longer.
@@ -119,16 +120,7 @@ class LatticeLaplace:
 @lru_cache(maxsize=256)
 def _steps_for(rate: Fraction, tail: Fraction) -> int:
     """The smallest m with P(|Z| > m) at most `tail`: every release of a plan asks for the same."""
-    low, high = 0, 1
-    while not _tail_at_most(rate, high, tail):
-        low, high = high, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        if _tail_at_most(rate, middle, tail):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return least_whole(lambda m: _tail_at_most(rate, m, tail))
 
 
 def _tail_at_most(rate: Fraction, m: int, tail: Fraction) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
@@ -183,6 +183,17 @@ def _check_rate(numerator: int, denominator: int, *, allow_zero: bool) -> None:
 
 
 # Certified bounds on exp(-r) for rational r, as integers.
+
+
+def least_whole(enough: Callable[[int], bool]) -> int:
+    """The smallest whole number from 0 on that is `enough`, which all larger ones are too."""
+    low, high = 0, 1
+    while not enough(high):
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
 
 
 def exp_bounds(rate: Fraction, precision: int) -> tuple[int, int]:

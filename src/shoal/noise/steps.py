@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from shoal.core.charge import Rng
 from shoal.core.errors import InputError
-from shoal.noise.primitives import exp_bounds, geometric, uniform_below
+from shoal.noise.primitives import exp_bounds, geometric, least_whole, uniform_below
 
 STEEPEST = 1000  # a fall beyond which all mass but e^-1000 of it is level: no double tells it apart
 
@@ -105,16 +105,7 @@ def mean_magnitude(fall: float, width: int, lead: int) -> float:
 @lru_cache(maxsize=256)
 def _magnitude_for(noise: SteppedNoise, tail: Fraction) -> int:
     """The smallest m with P(|Z| > m) at most `tail`: every release of a plan asks for the same."""
-    low, high = 0, 1
-    while not _tail_at_most(noise, high, tail):
-        low, high = high, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        if _tail_at_most(noise, middle, tail):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return least_whole(lambda m: _tail_at_most(noise, m, tail))
 
 
 def _tail_at_most(noise: SteppedNoise, m: int, tail: Fraction) -> bool:

@@ -40,9 +40,8 @@ FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 b
 CEILING = 200.0  # a larger entry of G counts as infinite
 ROUND = 2.0**-52
 MANY_ROWS = 64  # from when on compiled loops are quicker
-STATES_BY_CORNERS = (
-    4  # states up to which all corners of the cone are looked at: 128 trees, some 40 µs
-)
+# states up to which all corners of the cone are looked at: 128 trees, some 40 µs
+STATES_BY_CORNERS = 4
 BROKEN = 2.0**-44  # of the largest entry of G: a corner may break a constraint by its rounding
 UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
 

@@ -27,9 +27,8 @@ from shoal.core.records import Sequences
 from shoal.noise.laplace import is_zero_sum
 from shoal.noise.primitives import SeededRng
 
-RELEASED_TOGETHER = (
-    1000  # sequences released together; the chunks, not the processors, decide the seeds
-)
+# sequences released together; the chunks, not the processors, decide the seeds
+RELEASED_TOGETHER = 1000
 CHUNK_ENTRIES = 2_000_000  # of long sequences, fewer
 CALL = 300  # entries that progress counts for the call itself
 

@@ -32,9 +32,8 @@ FEWEST = 50  # draws per fact below which a pilot says nothing
 ENTRIES = 400  # entries in a draw, on average, that an audit may ask for
 ENTRIES_ALWAYS_ALLOWED = 20_000_000  # entries that are always allowed: a matter of seconds
 NEAR_TOP_RUNG = 0.75  # a rung so near the top of the ladder shows nothing of its own
-LONGEST_DATA = (
-    3900  # the longest data is this part of the entries, so that it is drawn often enough
-)
+# the longest data is this part of the entries, so that it is drawn often enough
+LONGEST_DATA = 3900
 
 
 class DrawBudget(NamedTuple):

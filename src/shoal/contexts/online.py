@@ -307,9 +307,8 @@ BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
 SAMPLED_SLOTS = 1000  # slots of sampled histories otherwise: a second or two
 CUT_ROUNDS = (2, 16)  # fewest and most rounds of cuts
 STAGES = 900  # linear programs the cuts of a plan may take, beyond the fewest rounds
-LONGEST_DAY_AHEAD = (
-    200  # slots of a day that is decided looking ahead; fewer rounds than four add nothing
-)
+# slots of a day that is decided looking ahead; fewer rounds than four add nothing
+LONGEST_DAY_AHEAD = 200
 SEED = 20120  # histories are drawn from the model, never from data: equal calls give equal plans
 
 

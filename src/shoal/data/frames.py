@@ -102,9 +102,8 @@ def _first_line(error: BaseException) -> str:
 
 
 PIECE = 200_000  # rows handled at a time, so that they stay in the processor's cache
-MOST_ROWS_READ = (
-    100_000_000  # of a file that is read whole, whose bytes do not tell how many it holds
-)
+# of a file that is read whole, whose bytes do not tell how many it holds
+MOST_ROWS_READ = 100_000_000
 MOST_BYTES = 2 * 2**30  # of the columns of such a file in memory
 MOST_TEXT = 256 * 2**20  # bytes of text in one batch: a thousand for each row
 

@@ -17,9 +17,8 @@ from shoal.core.numbers import whole
 from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
 from shoal.events.window import SlotClock, window
 
-MOST_AUTOMATON_STATES = (
-    4096  # automaton states of one layer; a slot of a mask then still fits into memory
-)
+# automaton states of one layer; a slot of a mask then still fits into memory
+MOST_AUTOMATON_STATES = 4096
 
 
 @dataclass(frozen=True, slots=True)

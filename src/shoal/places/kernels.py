@@ -22,9 +22,8 @@ from shoal.noise.knorm_kernels import (
 )
 from shoal.places.runtime import REACH, SHOWN
 
-SHARE_CLOSE = (
-    1e-12  # sums closer to the wanted share than this, and rounding, are decided elsewhere
-)
+# sums closer to the wanted share than this, and rounding, are decided elsewhere
+SHARE_CLOSE = 1e-12
 
 
 @njit(cache=True)

@@ -54,9 +54,8 @@ FAR_OFF = (
 EVENT_KEPT = (
     "every output would have told too much about an event, so nothing was released at this step"
 )
-NOISE_RARELY_FARTHER = (
-    20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
-)
+# noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
+NOISE_RARELY_FARTHER = 20.0
 
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
 Draw = Callable[[], tuple[int, ...] | None]  # the output of a step; None when there is none

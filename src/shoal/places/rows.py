@@ -356,9 +356,8 @@ GRAPH_ROW = _row(
 
 
 SEED = 0
-REHEARSED_STEPS = (
-    96  # of all walks together: a step whose constraint is new takes a tenth of a second
-)
+# of all walks together: a step whose constraint is new takes a tenth of a second
+REHEARSED_STEPS = 96
 MOST_WALKS = 4
 
 

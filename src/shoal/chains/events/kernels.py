@@ -21,9 +21,8 @@ from shoal.additive.cone_tree import walk
 
 HUGE = 1e290  # stands for e^V where V is infinite
 ROUND = 2.0**-52
-CERTIFICATE_NEAR = (
-    1e-9  # a certificate this close to the ratio it is to prove needs no second search
-)
+# a certificate this close to the ratio it is to prove needs no second search
+CERTIFICATE_NEAR = 1e-9
 
 
 @njit(cache=True, error_model="numpy")

@@ -25,12 +25,10 @@ from shoal.core.walk import Powers
 
 ROUND = 2.0**-52
 UP = 1.0 + 4.0 * ROUND
-PLAIN_NODES_QUICK = (
-    32  # plain nodes before or after an event up to which one by one is quick enough
-)
-ANCHORS_AROUND = (
-    12  # of them that are followed one by one all the same: the best anchor may be there
-)
+# plain nodes before or after an event up to which one by one is quick enough
+PLAIN_NODES_QUICK = 32
+# of them that are followed one by one all the same: the best anchor may be there
+ANCHORS_AROUND = 12
 PAIR, CELL = 1.0, 0.06  # microseconds for a pair of rows, and for each cell of its program
 PATIENCE = 40e6  # microseconds that all messages on one side may take
 

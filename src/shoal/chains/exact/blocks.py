@@ -253,9 +253,8 @@ def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:
 # A block from what lies before and after its nodes.
 
 
-NEEDS_LOGARITHMS = (
-    1e-200  # a probability below this may have lost digits to underflow: use logarithms
-)
+# a probability below this may have lost digits to underflow: use logarithms
+NEEDS_LOGARITHMS = 1e-200
 LOSS_FOR_LESS_WORK = 1e-10  # what may be added to a loss to save work
 STEEP = 60.0  # log-ratios of marginals up to which laws may be divided by them
 MANY_NODES = -1  # the node of a block that stands for many

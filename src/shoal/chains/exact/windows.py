@@ -168,9 +168,8 @@ def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
 
 
 SMALLEST_LOSS = 1e-100  # smaller losses are as good as none
-CLOSE_TOLERANCES = (
-    1000.0  # tolerances: an answer this near the least possible is not looked into further
-)
+# tolerances: an answer this near the least possible is not looked into further
+CLOSE_TOLERANCES = 1000.0
 MODEST = 1e-2  # relative; what windows may be above the least scale when they end by their work
 WINDOW_TOLERANCE = 1e-6  # of a loss below 1 this share of it
 

@@ -27,13 +27,11 @@ from shoal.core.task import LiftedModel
 from shoal.core.walk import Powers
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
-DEAR_SPAN = (
-    12  # the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
-)
+# the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
+DEAR_SPAN = 12
 LIMIT_NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
-SHORT_CHAINS = (
-    32  # entries up to which each number of them is followed, in milliseconds, and no limit sought
-)
+# entries up to which each number of them is followed, in milliseconds, and no limit sought
+SHORT_CHAINS = 32
 ENDLESS = 256  # explicit steps when there is no finite limit
 DEAR_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees; about a second
 MOST_STEP_WORK = 5e7  # beyond it steps one by one take minutes: the limit serves alone

@@ -36,9 +36,8 @@ PLAIN = 2  # plain steps after one that led away
 POINT_SETTLED = 1e-2  # of the margin: how near a point above its image must be to that margin,
 ABOVE = 0.9  # and where margins are coarse or pairs are listed: it still lies above its image
 FINE = 1e-5  # margins beyond this are coarse
-LEAP = (
-    2.0  # times a settled sum of listed pairs: beyond lies another fixed point, far above the least
-)
+# times a settled sum of listed pairs: beyond lies another fixed point, far above the least
+LEAP = 2.0
 LARGEST_BOUND = 1e3  # larger bounds are not sought
 SOLVED = 1e-3  # relative residual of the linear systems on the way
 REPEATS = 250  # products with the slopes, half as many steps, before a linear system is given up

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 DRIFT = 1e-9  # a marginal this close to its limit, in log-ratio, is treated as the limit
 FOLLOWED = 20_000  # steps after which a marginal that has not settled is not waited for
-STEPS_BETWEEN_LOOKS = (
-    16  # steps between two looks at whether the marginal has settled, after as many in a row
-)
+# steps between two looks at whether the marginal has settled, after as many in a row
+STEPS_BETWEEN_LOOKS = 16
 NEIGHBOURS = 16  # states from which on all pairs are many more than neighbours
 FAINT = 1e-150  # rows of values less likely than this are not trusted
 

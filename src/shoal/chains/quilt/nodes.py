@@ -23,9 +23,8 @@ from shoal.core.walk import (
     next_support,
 )
 
-NARROW_DIAMETER = (
-    2.0  # a many-step law this narrow (projective diameter) contracts by tanh(1/2) < 0.47
-)
+# a many-step law this narrow (projective diameter) contracts by tanh(1/2) < 0.47
+NARROW_DIAMETER = 2.0
 
 
 def contraction(chain: ChainNodes, farthest: int = 1 << 26) -> tuple[int, float] | None:

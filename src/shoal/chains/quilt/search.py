@@ -20,9 +20,8 @@ from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
 
 FARTHEST = 1 << 26  # lags beyond this are not tried on chains of any length
-EPSILON_KEPT_BACK = (
-    2e-10  # share of epsilon a scale keeps back: twice what a search for the loss may be off
-)
+# share of epsilon a scale keeps back: twice what a search for the loss may be off
+EPSILON_KEPT_BACK = 2e-10
 LARGE = 1 << 13  # |N| up to which the cheapest quilt is found exactly
 NEXT_TO_NOTHING = 5e-324  # stands for no influence, of all quilts but the one without end-points
 NEARLY = 5e-4  # and beyond it within this share of its cost, which a scale keeps back twice
@@ -449,9 +448,8 @@ def joined(*parts: Iterable[QuiltRun]) -> tuple[QuiltRun, ...]:
 # Nodes of a chain one by one, passing over those that cannot be the worst.
 
 
-NODE_LITTLE_WORSE = (
-    1e-10  # a node this little worse than one searched to the end is not searched further
-)
+# a node this little worse than one searched to the end is not searched further
+NODE_LITTLE_WORSE = 1e-10
 NUMBERS_AT_ONCE = 1 << 18  # numbers held at once while one quilt is tried on many nodes
 
 

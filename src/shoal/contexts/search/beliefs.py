@@ -399,9 +399,8 @@ def limiting(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Int
 # Proof: contexts/checks/mask_missing.md.
 
 
-BELIEFS_KEPT = (
-    256  # beliefs remembered: some people's days side by side, of some ten thousand numbers each
-)
+# beliefs remembered: some people's days side by side, of some ten thousand numbers each
+BELIEFS_KEPT = 256
 LEAST_HIDDEN = (
     2.0**-12
 )  # nothing is shown more often than 1 minus this: every output stays possible

@@ -47,13 +47,18 @@ UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number
 
 
 class Optima:
-    """The tree on which the cone rule last found each pair's optimum, as cone_tree codes it."""
+    """The tree on which the cone rule last found each pair's optimum, as cone_tree codes it.
 
-    def __init__(self, rows: int, columns: int) -> None:
-        self._shape = rows, rows, columns
+    The first search begins where those of `beside` ended.
+    """
+
+    def __init__(self, rows: int, columns: int, beside: Optima | None = None) -> None:
+        self._shape, self._beside = (rows, rows, columns), beside
 
     @cached_property
     def trees(self) -> Indices:
+        if self._beside is not None:
+            return self._beside.trees.copy()
         return np.full(self._shape, UNKNOWN, dtype=np.int16)
 
 
@@ -92,7 +97,9 @@ class PairLaws:
     def remembering(self, optima: Remembered, lag: int) -> PairLaws:
         """The same laws with the optima of another search."""
         if lag not in optima:
-            optima[lag] = Optima(*self.upper.shape)
+            near = max((known for known in optima if known < lag), default=None)
+            beside = None if near is None else optima[near]
+            optima[lag] = Optima(*self.upper.shape, beside)
         return replace(self, optima=optima[lag])
 
     @property

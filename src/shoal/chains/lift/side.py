@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,13 @@ from shoal.chains.lift.step import (
     next_bound,
     off_diagonal,
 )
-from shoal.core.codec import Bools, Floats
+from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.progress import in_time
 from shoal.core.task import LiftedModel
 from shoal.core.walk import Powers
+
+if TYPE_CHECKING:
+    from shoal.chains.lift.stretch import Stretched
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 # the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
@@ -36,14 +41,15 @@ ENDLESS = 256  # explicit steps when there is no finite limit
 DEAR_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees; about a second
 MOST_STEP_WORK = 5e7  # beyond it steps one by one take minutes: the limit serves alone
 MEMORY = 4_000_000  # numbers kept for explicit steps
+MOST_STRETCHED = 40  # states up to which entries are bounded in stretches
 WAIT = 8  # steps between two tries to cover all later entries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiftSide:
-    """D_n for n = 0, 1, …: step by step up to N, and one bound for all n beyond.
+    """D_n for n = 0, 1, …: bounds up to N, and one bound for all n beyond.
 
-    Beyond N an entry is bounded by its limit (certified for every n) where that is finite, else
+    Row n bounds n entries; or, in stretches, row j all numbers of them up to ends[j]. Beyond N an entry is bounded by its limit (certified for every n) where that is finite, else
     by onward + (n - N - 1)·slope, which grows as fast as the last step did (see `_onward`), and
     where that is not known either by n·eta: constant or linear in n.
     """
@@ -53,10 +59,21 @@ class LiftSide:
     limit: FixedPoint
     onward: Floats
     slope: float
+    ends: Ints | None = None
 
     @property
     def last(self) -> int:
-        return len(self.explicit) - 1
+        return len(self.explicit) - 1 if self.ends is None else int(self.ends[-1])
+
+    @property
+    def row_ends(self) -> Ints:
+        """The largest number of entries that each row bounds."""
+        return np.arange(len(self.explicit)) if self.ends is None else self.ends
+
+    @classmethod
+    def of(cls, found: Stretched, eta: float) -> LiftSide:
+        """A side in stretches."""
+        return cls(found.bounds, eta, found.beyond, found.beyond.bound, 0.0, found.ends)
 
     def at(self, entries: int | None) -> Floats:
         """D_n for n = entries, or a bound for all n. Rounds up."""
@@ -64,7 +81,8 @@ class LiftSide:
         if entries is None:
             return bound
         if entries <= self.last:
-            row: Floats = self.explicit[entries]
+            place = entries if self.ends is None else int(np.searchsorted(self.ends, entries))
+            row: Floats = self.explicit[place]
             return row
         size = len(bound)
         whole = off_diagonal(size, entries * self.eta)
@@ -76,14 +94,15 @@ class LiftSide:
 def deciding_nodes(length: int | None, future: LiftSide, past: LiftSide) -> list[int]:
     """The nodes among which the worst one is.
 
-    Where neither side is explicit the bounds are constant or linear in the position, so the two
-    ends of that stretch stand for it; at any length its first node does.
+    Between two of them the bounds of both sides are the same as at the first. Where neither side is
+    explicit they are constant or linear in the position, so the two ends of that stretch stand for
+    it; at any length its first node does.
     """
+    early = {0, *(past.row_ends + 1).tolist()}
     if length is None:
-        return list(range(past.last + 2))
-    early = range(min(past.last + 2, length))
-    late = range(max(0, length - future.last - 2), length)
-    return sorted({*early, *late})
+        return sorted(early)
+    late = {length - future.last - 2, *(length - 1 - future.row_ends).tolist()}
+    return sorted(node for node in early | late if 0 <= node < length)
 
 
 def future_side(
@@ -99,10 +118,15 @@ def future_side(
     if count is None or count > SHORT_CHAINS:
         settled = limit(ahead, entry, rule, start, enough)
     bound = settled.bound
+    if count is not None and _future_in_stretches(bound, ahead, entry, count):
+        from shoal.chains.lift.stretch import stretched_future
+
+        return LiftSide.of(stretched_future(ahead, entry, count, rule, settled), entry.eta)
     none = off_diagonal(len(bound), 0.0)
     history = History(none)
     explicit = [none]
     for n in range(1, _explicit_steps(bound, ahead, entry, count) + 1):
+        in_time("the lift")
         step = np.minimum(bound, next_bound(n, history, ahead, entry, rule))
         history.append(step)
         explicit.append(step)
@@ -118,6 +142,7 @@ def stepwise_future(steps: Steps, entry: EntryMetric, count: int, rule: Rule) ->
     explicit = [off_diagonal(size, 0.0)]
     history = History(explicit[0])
     for n in range(1, count + 1):
+        in_time("the lift")
         history.append(next_bound(n, history, steps.at(count - n), entry, rule))
         explicit.append(history.bounds[-1])
     return LiftSide(
@@ -142,12 +167,21 @@ def past_side(
     if past.settled == 0 and past.reversal is not None:
         return future_side(past.reversal, entry, count, rule, start, enough)
     size = past.walk.size
-    settled = FixedPoint.unknown(size)
-    if past.reversal is not None and (count is None or count > SHORT_CHAINS):
+    settled, dear = FixedPoint.unknown(size), _dear_past(past, entry, count)
+    if dear and past.arrived is not None and size <= MOST_STRETCHED:
+        from shoal.chains.lift.stretch import stretched_past
+
+        settled = limit(past.arrived, entry, rule, start, enough)
+        found = stretched_past(past, entry, count, rule, settled)
+        if found is not None:
+            return LiftSide.of(found, entry.eta)
+    elif past.reversal is not None and (count is None or count > SHORT_CHAINS):
         settled = limit(past.reversal, entry, rule, start, enough)
     explicit = [off_diagonal(size, 0.0)]
     history = History(explicit[0])
-    for t in range(1, _steps_back(past, settled, count) + 1):
+    steps = _steps_back(past, settled, count)
+    for t in range(1, (min(steps, int(MOST_STEP_WORK / size**4)) if dear else steps) + 1):
+        in_time("the lift")
         history.append(next_bound(t, history, past.at(t), entry, rule))
         explicit.append(history.bounds[-1])
         covered = _covering(explicit, past, settled, entry, rule)
@@ -157,6 +191,22 @@ def past_side(
     if past.reversal is not None and past.settled is not None and len(explicit) > past.settled:
         onward, slope = _onward(explicit[-1], onward, past.reversal, entry, rule)
     return LiftSide(np.array(explicit), entry.eta, FixedPoint.unknown(size), onward, slope)
+
+
+def _future_in_stretches(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int) -> bool:
+    """Whether steps one by one take too long, and the limit alone would tell too much."""
+    size, told = len(bound), bound[ahead.pairs]
+    if len(entry.metrics) > 1 or size > MOST_STRETCHED or not np.isfinite(told).all():
+        return False
+    return float(count) * size**4 > DEAR_STEPS and count * entry.eta <= DEAR_SPAN * told.max()
+
+
+def _dear_past(past: Behind, entry: EntryMetric, count: int | None) -> bool:
+    """Whether steps one by one until the law has settled take too long."""
+    if len(entry.metrics) > 1 or not isinstance(past.walk, Powers):
+        return False
+    steps = past.last if past.settled is None else past.settled + ENDLESS
+    return float(steps if count is None else min(steps, count)) * past.walk.size**4 > DEAR_STEPS
 
 
 def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int | None) -> int:

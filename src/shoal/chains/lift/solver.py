@@ -251,6 +251,7 @@ WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this 
 LAGS_SETTLED = 1e-7  # relative change at which pairs keep the lags they have
 LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
 SLOPES_PAY = 16  # states from which on slopes are worth their price
+LAGS_OF_ALL_SIZES = (*range(2, 25), 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 BRIEF = (1e-2, 1e-3, 2)  # WORTH, LAGS_SETTLED and LAG_ROUNDS of many states: any lags give a bound
 
 ROUNDS = 24  # pairs that may turn out to be the worst, one after another
@@ -324,9 +325,10 @@ def limit(
     bound = found(chosen, guess, enough)
     _, settled, rounds = _lag_search(len(guess))
     known = many and start is not None and start.searched and np.isfinite(bound).all()
+    tried = set(lags)
     for _ in range(0 if known else rounds):
         before = bound
-        useful, chosen, bound = _scan(bound, lags, ahead, entry, rule)
+        useful, chosen, bound = _scan(bound, lags, tried, ahead, entry, rule)
         same = chosen is None or change([before, bound]) <= settled  # each pair has its best lag
         if (useful == lags and same) or (many and bound.max() >= before.max() * (1.0 - settled)):
             lags = useful
@@ -469,18 +471,26 @@ def _least_level(pairs: list[PairAtLags], most: float, enough: float) -> float |
 
 
 def _scan(
-    bound: Floats, lags: tuple[int, ...], ahead: Ahead, entry: EntryMetric, rule: Rule
+    bound: Floats,
+    lags: tuple[int, ...],
+    tried: set[int],
+    ahead: Ahead,
+    entry: EntryMetric,
+    rule: Rule,
 ) -> tuple[tuple[int, ...], Ints | None, Floats]:
     """The lags known to help and those found to, with a valid bound lowered by all of them.
 
-    Where states are many each pair goes on with the lag that served it best alone.
+    Where states are many each pair goes on with the lag that served it best alone, and lags are
+    sought between those that serve some pair and those beside them: `tried` grows.
     """
     best, chosen = bound.copy(), None
     if len(bound) >= SLOPES_PAY:
         told, chosen = _best_lags(bound, lags, ahead, entry, rule)
         best = np.minimum(best, told)
     useful, worth = set(lags), _lag_search(len(bound))[0]
-    for lag in range(1, LAGS + 1):
+    few = chosen is not None and bool(np.isfinite(best[ahead.pairs]).all())
+    for lag in _between(lags, tried) if few else range(1, LAGS + 1):
+        tried.add(lag)
         metric, price = entry.at(lag)
         endless = np.isinf(best) & ahead.pairs
         if price >= best[np.isfinite(best)].max():
@@ -500,6 +510,19 @@ def _scan(
         else:
             best = before  # what covers later entries looks back as far as the lags that are named
     return tuple(sorted(useful)), chosen, best
+
+
+def _between(lags: tuple[int, ...], tried: set[int]) -> list[int]:
+    """The lags to try next: some of all sizes, then those half-way to the ones beside each."""
+    if tried <= {1}:
+        return list(LAGS_OF_ALL_SIZES)
+    known = sorted({*tried, *lags, LAGS + 1})
+    found = set[int]()
+    for lag in lags:
+        place = known.index(lag)
+        below, above = known[place - 1] if place else 0, known[place + 1]
+        found |= {(below + lag + 1) // 2, (lag + above) // 2}
+    return sorted(found - set(known) - {0})
 
 
 def _lag_search(states: int) -> tuple[float, float, int]:

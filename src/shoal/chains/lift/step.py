@@ -140,7 +140,8 @@ class Behind:
 
     marginals[t] and possible[t] are the law and the support of entry t, for t up to `last`. From
     entry `settled` on the law is within the drift of its limit, and `reversal` holds the limit's
-    laws; both are None when that was not seen.
+    laws; both are None when that was not seen. `limit` is the law that marginals tend to and
+    `arrived` holds its laws without the drift; None where a possible value has no part in it.
     """
 
     walk: PowerWalk
@@ -148,6 +149,8 @@ class Behind:
     possible: Bools
     settled: int | None
     reversal: Ahead | None
+    limit: Floats | None
+    arrived: Ahead | None
     optima: Remembered
 
     @property
@@ -165,7 +168,8 @@ class Behind:
         """The same laws with the optima of one search."""
         settled = f"{name}, settled"
         reversal = self.reversal and self.reversal.remembering(memory[settled])
-        return replace(self, optima=memory[name], reversal=reversal)
+        arrived = self.arrived and self.arrived.remembering(memory[f"{name}, arrived"])
+        return replace(self, optima=memory[name], reversal=reversal, arrived=arrived)
 
     def at(self, t: int) -> BehindView:
         return BehindView(self, t)
@@ -234,7 +238,13 @@ def behind(initial: Floats, walk: PowerWalk, count: int | None) -> Behind:
             step = walk.kernel(t, 1).values
             marginals.append(marginals[-1] @ step)
             supports.append(next_support(supports[-1], step))
-    return Behind(walk, np.array(marginals), np.array(supports), settled, reversal, {})
+    limit, arrived = None, None
+    if arrival is not None and settled != 0:
+        limit = arrival.limit(marginals[-1], supports[-1])
+        arrived = None if limit is None else arrival.laws(limit)
+    return Behind(
+        walk, np.array(marginals), np.array(supports), settled, reversal, limit, arrived, {}
+    )
 
 
 class Arrival:
@@ -258,16 +268,25 @@ class Arrival:
 
         `law` was followed for so many `steps`, each with roundings of its own.
         """
-        limit = np.zeros_like(law)
-        for group, shape in zip(self._groups, self._shapes, strict=True):
-            limit[group] = law[group].sum() * shape
-        if not np.array_equal(limit > 0.0, support):
+        limit = self.limit(law, support)
+        if limit is None:
             return None
         ratio = law[support] / limit[support]
         followed = 2.0 * steps * (len(law) + 2) * UNIT
         drift = float(np.log(ratio.max()) - np.log(ratio.min())) + self._rounding + followed
         if not drift <= DRIFT:
             return None
+        return self.laws(limit, drift)
+
+    def limit(self, law: Floats, support: Bools) -> Floats | None:
+        """The law that `law` tends to; None where it leaves out a value of the support."""
+        limit = np.zeros_like(law)
+        for group, shape in zip(self._groups, self._shapes, strict=True):
+            limit[group] = law[group].sum() * shape
+        return limit if np.array_equal(limit > 0.0, support) else None
+
+    def laws(self, limit: Floats, drift: float = 0.0) -> Ahead:
+        """The reversed chain of a limit law, for laws within the drift of it."""
         reverse = Powers.of(time_reversal(self._transition, limit))
         return Ahead(reverse, own_error=3.0 * self._rounding, drift=drift)
 

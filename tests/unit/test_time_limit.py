@@ -17,6 +17,7 @@ from shoal.additive.mixture import narrowed
 from shoal.attacks.beliefs import attack, released
 from shoal.chains.exact.blocks import Cell
 from shoal.chains.lift.chain import ChainLift
+from shoal.chains.quilt.row import chain_quilts
 from shoal.contexts.attack import attack_contexts
 from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_limit, time_over
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
@@ -131,6 +132,40 @@ def test_a_plan_cut_short_keeps_its_promise_and_says_so(row: str) -> None:
     assert shoal.loads(shoal.dumps(cut)) == cut
     if row == "lift":
         assert cut.certificate.models[0].rule.endswith(CUT)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("tick", "by"), [(0.005, "quilt"), (0.0015, "cone")])
+def test_the_clock_is_looked_at_inside_one_evaluation_of_the_lift(
+    clock: list[float], tick: float, by: str
+) -> None:
+    """With what was certified by then, or by quilts where nothing was."""
+    chain = five_states(300 + round(1 / tick))
+    query = shoal.histogram(chain.states)
+    with shoal.time_limit(1):
+        clock[1] = tick
+        cut = shoal.calibrate(query, EachEntry(), chain, epsilon=0.9, mechanism="lift")
+    clock[1] = 0.0
+    whole = shoal.calibrate(query, EachEntry(), chain, epsilon=0.9, mechanism="lift")
+    assert cut.cost > whole.cost
+    assert cut.certificate.models[0].rule.startswith(by)  # type: ignore[attr-defined]
+    assert "ended by its time limit" in cut.explain()
+    assert verify_promise(cut) <= 0.9 * (1 + 1e-12)
+
+
+def test_what_quilts_keep_is_checked_by_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks again at a plan that ran out of time is not made to wait for the lift."""
+    chain = five_states(555)
+    lift = chain.lift(shoal.histogram(chain.states))
+    assert not isinstance(lift, str)
+    eta = 0.5 / chain_quilts(chain, None).result(1.0).sigma
+
+    def dear(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the lift was evaluated")
+
+    monkeypatch.setattr(ChainLift, "loss", dear)
+    assert lift.loss(eta, enough=1.0) <= 1.0
+    with pytest.raises(AssertionError, match="the lift was evaluated"):
+        lift.loss(eta)
 
 
 def test_the_choice_goes_on_with_the_rows_that_are_quick(clock: list[float]) -> None:

@@ -99,7 +99,7 @@ class PairLaws:
         if lag not in optima:
             near = max((known for known in optima if known < lag), default=None)
             beside = None if near is None else optima[near]
-            optima[lag] = Optima(*self.upper.shape, beside)
+            optima[lag] = Optima(len(self.upper), self.upper.shape[1], beside)
         return replace(self, optima=optima[lag])
 
     @property
@@ -155,15 +155,15 @@ def two_valued(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
     return gained, held
 
 
-def bearable_rule(transition: Floats) -> Rule:
-    """The tightest rule that a chain of this size and density can be calibrated with in minutes.
+def bearable_rule(transition: Floats, dense: int = 40) -> Rule:
+    """The tightest rule that a chain of this size and density can be calibrated with in seconds.
 
     With c states possible after a state, two rows share up to 2c; a pair costs the cone rule
-    about (2c)³ and the caps (2c)².
+    about (2c)³ and the caps (2c)². So many states of which each may follow each go by the cone.
     """
     size = transition.shape[-1]
     shared = min(size, 2 * int((transition > 0).sum(axis=-1).max()))
-    if size**2 * shared**3 <= 40**5:
+    if size**2 * shared**3 <= dense**5:
         return "cone"
     return "caps" if size**2 * shared**2 <= 100**4 else "largest"
 

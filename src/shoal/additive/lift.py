@@ -28,7 +28,7 @@ from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan, Proof
-from shoal.core.progress import time_over
+from shoal.core.progress import OutOfTime, time_over
 from shoal.core.registry import Shown
 from shoal.core.task import (
     CUT,
@@ -47,6 +47,7 @@ from shoal.core.task import (
 NAME = "lift"
 QUILT = "quilt"  # the rule of a bound that is the quilts'
 NEARLY = ", nearly"  # ends the rule of a search among many states
+STRETCHED = ", in stretches"  # and of one that bounds entries near each other together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +75,12 @@ class LiftCertificate(Proof):
         told = self.ABOUT_EVENTS if "events" in rules else self.THEOREM
         if any(rule.removesuffix(CUT) == QUILT for rule in rules):
             told += "; no fixed point was nearer than the bound of Markov quilts, which serves here"
-        if any(rule.removesuffix(CUT).endswith(NEARLY) for rule in rules):
+        if any(STRETCHED in rule for rule in rules):
+            told += (
+                "; to save work entries near each other are bounded together, so a little less "
+                "noise may be enough"
+            )
+        if any(NEARLY in rule for rule in rules):
             told += "; among more than 64 states the search ends within .2 % of the budget"
         return told + CUT_SHORT if any(rule.endswith(CUT) for rule in rules) else told
 
@@ -360,20 +366,28 @@ def largest_eta(
         if best is None:
             best = _first(loss, epsilon, max(min(most, likely), least), least)
         else:
-            tighter = loss(best.eta, best)
-            best = tighter if tighter.value <= best.value else best
+            tighter = _in_time(loss, best.eta, best)
+            best = best if tighter is None or tighter.value > best.value else tighter
         if best is not None:
             last = place == len(stages) - 1
             best = climb(loss, best, epsilon, most, close if last else ROUGH)
     return best
 
 
+def _in_time(loss: LossOfEta[Bound], eta: float, start: Bound | None) -> Bound | None:
+    """The loss, or None where the time is over before it is known."""
+    try:
+        return loss(eta, start)
+    except OutOfTime:
+        return None
+
+
 def _first(loss: LossOfEta[Bound], epsilon: float, most: float, least: float) -> Bound | None:
     """A loss within epsilon, at the first of most, most/4, most/16, … that has one."""
     eta = most
     while eta >= least and not time_over():
-        found = loss(eta, None)
-        if found.value <= epsilon:
+        found = _in_time(loss, eta, None)
+        if found is None or found.value <= epsilon:
             return found
         eta = max(eta / 4.0, least) if eta > least else 0.0
     return None
@@ -393,7 +407,9 @@ def climb(
         eta = _aim(recent, epsilon * (1.0 - close / 2.0)) if attempt < EVALUATIONS // 2 else 0.0
         if not low.eta < eta < ceiling:
             eta = float(np.sqrt(low.eta * ceiling))
-        tried = loss(eta, recent[-1])
+        tried = _in_time(loss, eta, recent[-1])
+        if tried is None:
+            break
         recent = [*recent, tried][-2:] if np.isfinite(tried.value) else [low]
         if tried.value <= epsilon:
             low = tried

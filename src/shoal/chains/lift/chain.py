@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,6 +28,7 @@ from shoal.chains.lift.side import (
     LiftLoss,
     LiftSide,
     Searched,
+    dear_past,
     deciding_nodes,
     future_side,
     past_side,
@@ -39,7 +41,14 @@ from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
 from shoal.chains.quilt.scale import QuiltResult
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError, Refused
-from shoal.core.progress import OutOfTime, cut_short, in_time
+from shoal.core.progress import (
+    OutOfTime,
+    cut_short,
+    in_time,
+    no_time_limit,
+    time_left,
+    time_limit,
+)
 from shoal.core.task import CUT, LiftedModel, Query
 from shoal.core.walk import KernelSegments, Powers, PowerWalk, reached
 
@@ -68,6 +77,8 @@ def lift_loss(
     return ChainLift.of(initial, transitions, metric, length).loss(1.0, rule)
 
 
+DENSE = 40  # states that all follow each other and differ in what a change counts: by the cone
+LOST_TO_START = 0.03  # of eta: where the search begins that a start of its own makes dear
 ALL_PAIRS = 600  # states beyond which only neighbours are compared
 
 
@@ -146,6 +157,7 @@ class ChainLift(Searched):
         past = past_side(behind, entry, count, rule, guesses[1], enough)
         others = np.inf if count is None else count * entry.eta
         worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
+        worst = replace(worst, stretched=future.ends is not None or past.ends is not None)
         metric = entry.metrics[0]
         for node in deciding_nodes(self.length, future, past):
             possible = self._possible(node, past)
@@ -206,6 +218,17 @@ class ChainLift(Searched):
         none = FixedPoint.unknown(2)
         return replace(LiftLoss.none("cone", eta, np.inf, none, none), loss=np.inf)
 
+    def near(self, epsilon: float, likely: float) -> float | None:
+        """A little less than the eta of the same chain long after its start."""
+        count = None if self.length is None else self.length - 1
+        law = self._behind.limit
+        if law is None or not dear_past(self._behind, self.metric, count):
+            return None
+        settled = replace(self, initial=law)
+        vars(settled)["_ahead"] = self._ahead
+        found = settled.largest_eta(epsilon, likely=likely)
+        return None if found is None else found.eta * (1.0 - LOST_TO_START)
+
     def endless(self) -> ChainLift:
         """The same chain at any length: never a smaller loss, and no slower for long chains."""
         if self.length is None or self.transitions.ndim == 3:
@@ -220,7 +243,7 @@ class ChainLift(Searched):
     def rule(self) -> Rule:
         if self.size > MANY_STATES and self._between_neighbours is not None:
             return "cone"
-        return bearable_rule(self.transitions)
+        return bearable_rule(self.transitions, MANY_STATES if self.metric.alike else DENSE)
 
     @property
     def size(self) -> int:
@@ -258,6 +281,7 @@ class ChainLift(Searched):
 
 BUDGET_UNUSED = 1e-7  # of the budget, left unused so that a second evaluation fits too
 LIFT_ATTEMPTS = 8
+LEAST_SEARCH = 1e-3  # seconds; half of what is left is for the answer itself
 MOST_STATES_LIFTED = 300  # pairs of more states take minutes
 MOST_DENSE = 600  # where every state may follow every other, one number bounds all pairs
 MOST_SPARSE = 2048  # where few states can follow each, and neighbours serve for all pairs
@@ -310,9 +334,13 @@ class EntryLiftOfChain:
         """The first bound that is at most `enough`, else the least; the same whenever asked."""
         if self._large:
             return math.inf if self._quilts is None else self._quilts.loss(eta)
-        at = raised(eta)
+        at, told = raised(eta), math.inf
+        if enough > 0 and self._quilts is not None and not self._late:
+            told = self._quilts.loss(eta)  # soon known, and all there is where time ran out
+            if told <= enough:
+                return told
         found = self._at(self.own, at)
-        value = found.value
+        value = min(told, found.value)
         if value > enough and self._unsettled(found):
             value = min(value, self._at(self._any_start, at).value)
         if value <= enough or self._quilts is None or (self._late and value < math.inf):
@@ -337,8 +365,7 @@ class EntryLiftOfChain:
         quilt = None if self._late else self._quilt(epsilon)
         likely = math.inf if quilt is None else 1 / quilt.sigma
         if self._late:
-            little = self._at(self.own, raised(LITTLE * epsilon / self.own.unit))
-            likely = little.eta * epsilon / little.value if little.certified else math.inf
+            likely = self._from_little(epsilon)
         found = None if self._large else self._largest_lift(self.own, epsilon, likely)
         if not self._large and self._unsettled(found):
             wider = self._largest_lift(self._any_start, epsilon, likely)
@@ -357,6 +384,14 @@ class EntryLiftOfChain:
         assert found is not None
         return found.told()
 
+    def _from_little(self, epsilon: float) -> float:
+        """Where the eta sought may lie, by the loss at a small one."""
+        try:
+            little = self._at(self.own, raised(LITTLE * epsilon / self.own.unit))
+        except OutOfTime:
+            return math.inf
+        return little.eta * epsilon / little.value if little.certified else math.inf
+
     def _quilt(self, epsilon: float) -> QuiltResult | None:
         """The quilts' own answer, where they have one in time."""
         try:
@@ -370,20 +405,25 @@ class EntryLiftOfChain:
 
         A certified fixed point depends, in its tenth digit, on where the search began. So the
         search aims a little lower, and its answer is evaluated afresh until it fits, where `loss`
-        will evaluate the noise of the plan.
+        will evaluate the noise of the plan: whatever the clock says, or the search was for nothing.
         """
-        rough = lift.largest_eta(
-            epsilon * (1 - BUDGET_UNUSED),
-            likely=likely,
-            afresh=lambda eta: self._at(lift, raised(eta)),
-        )
-        found = None if rough is None else self._at(lift, raised(rough.eta))
-        for _ in range(LIFT_ATTEMPTS):
-            if found is None or found.value <= epsilon * (1 - BUDGET_UNUSED / 2):
-                break
-            less = found.eta * (1 - BUDGET_UNUSED) * min(1.0, epsilon / found.value)
-            found = self._at(lift, raised(less))
-        return found if found is not None and found.value <= epsilon else None
+        left = time_left()
+        with nullcontext() if left is None else time_limit(max(left / 2, LEAST_SEARCH)):
+            rough = lift.largest_eta(
+                epsilon * (1 - BUDGET_UNUSED),
+                likely=likely,
+                afresh=lambda eta: self._at(lift, raised(eta)),
+            )
+        if rough is None:
+            return None
+        with no_time_limit():
+            found = self._at(lift, raised(rough.eta))
+            for _ in range(LIFT_ATTEMPTS):
+                if found.value <= epsilon * (1 - BUDGET_UNUSED / 2):
+                    break
+                less = found.eta * (1 - BUDGET_UNUSED) * min(1.0, epsilon / found.value)
+                found = self._at(lift, raised(less))
+        return found if found.value <= epsilon else None
 
 
 @lru_cache(maxsize=32)

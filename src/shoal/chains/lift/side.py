@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, STATES_BY_CORNERS, Memory, Rule, closure, leak
-from shoal.additive.lift import LOSS_CLOSE, NEARLY, LossOfEta, largest_eta
+from shoal.additive.lift import LOSS_CLOSE, NEARLY, STRETCHED, LossOfEta, largest_eta
 from shoal.chains.lift.solver import MANY_STATES, FixedPoint, limit
 from shoal.chains.lift.step import (
     Ahead,
@@ -41,7 +41,7 @@ ENDLESS = 256  # explicit steps when there is no finite limit
 DEAR_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees; about a second
 MOST_STEP_WORK = 5e7  # beyond it steps one by one take minutes: the limit serves alone
 MEMORY = 4_000_000  # numbers kept for explicit steps
-MOST_STRETCHED = 40  # states up to which entries are bounded in stretches
+MOST_STRETCHED = 300  # states up to which entries are bounded in stretches
 WAIT = 8  # steps between two tries to cover all later entries
 
 
@@ -49,9 +49,10 @@ WAIT = 8  # steps between two tries to cover all later entries
 class LiftSide:
     """D_n for n = 0, 1, …: bounds up to N, and one bound for all n beyond.
 
-    Row n bounds n entries; or, in stretches, row j all numbers of them up to ends[j]. Beyond N an entry is bounded by its limit (certified for every n) where that is finite, else
-    by onward + (n - N - 1)·slope, which grows as fast as the last step did (see `_onward`), and
-    where that is not known either by n·eta: constant or linear in n.
+    Row n bounds n entries; or, in stretches, row j all numbers of them up to ends[j]. Beyond N an
+    entry is bounded by its limit (certified for every n) where that is finite, else by
+    onward + (n - N - 1)·slope, which grows as fast as the last step did (see `_onward`), and where
+    that is not known either by n·eta: constant or linear in n.
     """
 
     explicit: Floats
@@ -167,7 +168,8 @@ def past_side(
     if past.settled == 0 and past.reversal is not None:
         return future_side(past.reversal, entry, count, rule, start, enough)
     size = past.walk.size
-    settled, dear = FixedPoint.unknown(size), _dear_past(past, entry, count)
+    settled, dear = FixedPoint.unknown(size), dear_past(past, entry, count)
+    rule = "largest" if dear and size > MANY_STATES else rule  # hundreds of steps by any other
     if dear and past.arrived is not None and size <= MOST_STRETCHED:
         from shoal.chains.lift.stretch import stretched_past
 
@@ -180,7 +182,9 @@ def past_side(
     explicit = [off_diagonal(size, 0.0)]
     history = History(explicit[0])
     steps = _steps_back(past, settled, count)
-    for t in range(1, (min(steps, int(MOST_STEP_WORK / size**4)) if dear else steps) + 1):
+    if dear:
+        steps = min(steps, max(ENDLESS, int(MOST_STEP_WORK / size**4)))
+    for t in range(1, steps + 1):
         in_time("the lift")
         history.append(next_bound(t, history, past.at(t), entry, rule))
         explicit.append(history.bounds[-1])
@@ -196,14 +200,17 @@ def past_side(
 def _future_in_stretches(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int) -> bool:
     """Whether steps one by one take too long, and the limit alone would tell too much."""
     size, told = len(bound), bound[ahead.pairs]
-    if len(entry.metrics) > 1 or size > MOST_STRETCHED or not np.isfinite(told).all():
+    if len(entry.metrics) > 1 or size > MANY_STATES or not np.isfinite(told).all():
         return False
-    return float(count) * size**4 > DEAR_STEPS and count * entry.eta <= DEAR_SPAN * told.max()
+    reached = 0.0 < count * entry.eta <= DEAR_SPAN * told.max()
+    return reached and float(count) * size**4 > DEAR_STEPS
 
 
-def _dear_past(past: Behind, entry: EntryMetric, count: int | None) -> bool:
+def dear_past(past: Behind, entry: EntryMetric, count: int | None) -> bool:
     """Whether steps one by one until the law has settled take too long."""
-    if len(entry.metrics) > 1 or not isinstance(past.walk, Powers):
+    if len(entry.metrics) > 1 or entry.eta == 0.0 or not isinstance(past.walk, Powers):
+        return False
+    if past.settled is not None and past.settled <= SHORT_CHAINS:
         return False
     steps = past.last if past.settled is None else past.settled + ENDLESS
     return float(steps if count is None else min(steps, count)) * past.walk.size**4 > DEAR_STEPS
@@ -289,12 +296,14 @@ class LiftLoss(LiftedModel):
     what all other entries can add by group privacy. node and pair are None when no node has two
     possible values. future_limit and past_limit bound the two sides for every number of entries:
     each lies above its own image under step.image, or is such an image; inf where none is
-    certified. certified is False exactly when the loss is inf.
+    certified. certified is False exactly when the loss is inf; stretched says that some entries
+    were bounded together.
     """
 
     others: float
     future_limit: FixedPoint
     past_limit: FixedPoint
+    stretched: bool = False
 
     @property
     def certified(self) -> bool:
@@ -359,7 +368,9 @@ class LiftLoss(LiftedModel):
             at_node=self.at_node,
             future=self.future,
             past=self.past,
-            rule=self.rule + NEARLY * (len(self.future_limit.bound) > MANY_STATES),
+            rule=self.rule
+            + STRETCHED * self.stretched
+            + NEARLY * (len(self.future_limit.bound) > MANY_STATES),
         )
 
     def guesses(self, eta: float, rule: Rule) -> tuple[FixedPoint, FixedPoint] | tuple[None, None]:
@@ -423,6 +434,10 @@ class Searched:
         """A loss at any length that is quick to have and never smaller."""
         return self.endless().loss(eta, "largest", start, enough, memory)
 
+    def near(self, epsilon: float, likely: float) -> float | None:
+        """An eta a little below the one sought, where that is known and evaluations are dear."""
+        return None
+
     def largest_eta(
         self,
         epsilon: float,
@@ -436,27 +451,29 @@ class Searched:
         length: each is at most the one before, so an eta that was enough stays enough. A short
         chain needs no endless one, and few states or caps no cheap rule. The search begins at
         `likely`: an eta that is much too large costs most, because its bounds grow for long before
-        they are given up. Where states are many an evaluation that starts from another is no
-        cheaper than one `afresh`, as if nothing had been asked before, which the answer needs
-        anyway.
+        they are given up. Where states are many, or an eta is known to be `near`, an evaluation
+        that starts from another is no cheaper than one `afresh`, as if nothing had been asked
+        before, which the answer needs anyway.
         """
         # a short chain is its own best bracket: at any length it may hardly ever forget
         endless = self.endless() if self.length is None or self.length > SHORT_CHAINS else self
         enough, memory = 4.0 * epsilon, Memory()
-        chosen = rule or self.rule
+        chosen, near = rule or self.rule, None if rule else self.near(epsilon, likely)
         stages: list[LossOfEta[LiftLoss]] = [
             lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
         ]
-        if self.size > MANY_STATES and rule is None:
+        dear = near is not None or (self.size > MANY_STATES and rule is None)
+        if dear:
             again = afresh or self.loss
             stages = [lambda eta, start: again(eta)]
         elif endless is not self:
             stages.append(lambda eta, start: self.loss(eta, chosen, start, enough, memory))
-        if (chosen == "cone" and STATES_BY_CORNERS < self.size <= MANY_STATES) or (
-            chosen == "caps" and self.size > MANY_STATES
+        if near is None and (
+            (chosen == "cone" and STATES_BY_CORNERS < self.size <= MANY_STATES)
+            or (chosen == "caps" and self.size > MANY_STATES)
         ):
             stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
         most = epsilon / max(self.unit, 1e-300)
         least = most * 1e-9 if self.length is None else most / self.length / 4.0
-        close = LOSS_CLOSE if self.size <= MANY_STATES else NEAR_ENOUGH
-        return largest_eta(stages, epsilon, most, least, likely, close)
+        close = NEAR_ENOUGH if dear else LOSS_CLOSE
+        return largest_eta(stages, epsilon, most, least, near or likely, close)

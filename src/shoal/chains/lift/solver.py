@@ -19,6 +19,7 @@ import numpy as np
 from shoal.additive.cone import CEILING, Rule, slopes, tighten
 from shoal.chains.lift.step import LAGS, Ahead, EntryMetric, View, image, off_diagonal
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.progress import in_time
 from shoal.core.walk import Kernel
 
 WINDOW = 8  # plain steps between two extrapolations
@@ -66,11 +67,16 @@ class Tangent:
 
 
 def certified_fixed_point(
-    step: Step, start: Floats, enough: float, at: TangentAt | None = None
+    mapped: Step, start: Floats, enough: float, at: TangentAt | None = None
 ) -> Floats:
     """A bound near the least fixed point of an increasing step that lies above its image, or the
     image of one; inf where none was found. `start` is where the search begins; with the tangent of
     the step it is Newton's."""
+
+    def step(bound: Floats) -> Floats:
+        in_time("the lift")
+        return mapped(bound)
+
     if at is not None:
         warm = start.any() and (
             len(start) <= MANY_STATES or change([start, step(start)]) <= NEARBY[0] / 2
@@ -212,6 +218,7 @@ def newton(
     bound, before, plain = start, np.inf, 0
     coarse = margin > FINE or start.ndim == 1
     for _ in range(FEWER if coarse else EVALUATIONS):
+        in_time("the lift")
         here = at(bound)
         if here is None:
             return None
@@ -250,6 +257,7 @@ def margin_like(bound: Floats, value: float) -> Floats:
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
 LAGS_SETTLED = 1e-7  # relative change at which pairs keep the lags they have
 LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
+GUESSED = 4.0  # larger bounds of the largest rule are no guess at those of the cone
 SLOPES_PAY = 16  # states from which on slopes are worth their price
 LAGS_OF_ALL_SIZES = (*range(2, 25), 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 BRIEF = (1e-2, 1e-3, 2)  # WORTH, LAGS_SETTLED and LAG_ROUNDS of many states: any lags give a bound
@@ -294,8 +302,7 @@ def limit(
     """
 
     many = len(ahead.pairs) > MANY_STATES
-    alike = off_diagonal(len(ahead.pairs), entry.eta)
-    near = start is None and bool((entry.metrics[0] == alike).all())
+    near = start is None and entry.alike
     if many and ahead.dense and (rule == "largest" or near):
         flat = _one_number(ahead, entry, start, enough)
         if rule == "largest" or np.isinf(flat.bound).any():
@@ -303,6 +310,9 @@ def limit(
         start = FixedPoint(flat.bound, (1,))
     if start is None and rule == "cone":
         start = _from_neighbours(ahead, entry, enough)
+        if start is None and near and len(ahead.pairs) >= SLOPES_PAY:
+            start = limit(ahead, entry, "largest", enough=min(enough, GUESSED))
+            start = FixedPoint(start.bound, (1,))
     guess = np.where(ahead.pairs, 0.0, np.inf)
     np.fill_diagonal(guess, 0.0)
     lags: tuple[int, ...] = (1,)
@@ -490,6 +500,7 @@ def _scan(
     useful, worth = set(lags), _lag_search(len(bound))[0]
     few = chosen is not None and bool(np.isfinite(best[ahead.pairs]).all())
     for lag in _between(lags, tried) if few else range(1, LAGS + 1):
+        in_time("the lift")
         tried.add(lag)
         metric, price = entry.at(lag)
         endless = np.isinf(best) & ahead.pairs

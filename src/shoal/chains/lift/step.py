@@ -327,6 +327,11 @@ class EntryMetric:
         """The smallest entry off the diagonal of each matrix."""
         return np.array([least_off_diagonal(metric) for metric in self.metrics])
 
+    @property
+    def alike(self) -> bool:
+        """Whether any change of the entry shown last counts the same."""
+        return bool((self.metrics[0] == off_diagonal(len(self.metrics[0]), self.eta)).all())
+
     def at(self, lag: int) -> tuple[Floats, float]:
         """The metric at the entry `lag` steps away, and the price of the entries skipped."""
         shown = min(lag, len(self.metrics))

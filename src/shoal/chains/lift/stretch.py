@@ -26,17 +26,15 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
 
-LONGEST = 0.02  # of the entries a side reaches: the longest stretch, and the longest lag,
-LONGEST_OF_MANY = .05  # and of more states than these
-FEW = 24
-SHORT_LAGS = (1, 2, 4, 8)  # tried for every stretch besides its own length
+LONGEST = 0.02  # of the entries a side reaches: the longest stretch, and the longest lag
+SHORT_LAGS = (1, 2, 4, 8)  # tried besides the length of a stretch, where the limit needs such
 WIDER = 4  # a stretch is at most this part of what lies before it
 MOVED = 0.02  # of the largest limit: how far log-odds may move within a stretch
-BY_GROUP = 0.5  # of the largest limit: up to there the entries of a start are left to group privacy
+BY_GROUP = 0.25  # of the largest limit: what entries of a start may show by group privacy alone,
+LEFT_TO_GROUP = 0.03  # in at most this part of a short chain
 ABOVE_LAST = 1e-3  # share by which a bound for all later entries lies above the last ones
 BELOW_LIMIT = 1e-3  # share of the limit at which it serves for all further entries
 TRIED_AFTER = 8  # stretches between two tries to cover all later entries
-LEFT_TO_GROUP = 0.125  # of a short chain, at the most
 MOST_STRETCHES = 4_000
 ENTRIES_AT_ONCE = 64  # laws compared in one array
 
@@ -71,8 +69,10 @@ class Trail:
         pairs: Bools,
         entry: EntryMetric,
         rule: Rule,
+        settled: FixedPoint,
     ) -> None:
         self._view, self._logs, self.rule = view, logs, rule
+        self.lags = {lag for lag in SHORT_LAGS if lag <= max(settled.lags)}
         self.entry, self._other = entry, ~pairs & ~np.eye(len(pairs), dtype=np.bool_)
         self.stretches: list[Stretch] = []
         # of the odds of two laws: each was followed step by step, and its logarithm rounded
@@ -97,7 +97,7 @@ class Trail:
         told = np.minimum(self._by_group(first, first + width), most)
         self.stretches.append(Stretch(first, first + width, told))
         view = self._view(first)
-        for lag in sorted({width, *SHORT_LAGS}, reverse=True):
+        for lag in sorted({width, *self.lags}, reverse=True):
             if lag > first - self.start:
                 continue
             metric, price = self.entry.at(lag)
@@ -138,7 +138,7 @@ class Trail:
             until = min(end, begin + ENTRIES_AT_ONCE)
             gaps = self._logs[begin:until] - self._logs[against]
             largest = np.maximum(largest, (gaps[:, :, None] - gaps[:, None, :]).max(axis=0))
-        return largest + self._error
+        return np.asarray(largest + self._error)
 
     def clean(self, bound: Floats) -> Floats:
         """The bound with its diagonal 0, and no bound where a value is impossible."""
@@ -147,12 +147,11 @@ class Trail:
         return cleaned
 
 
-
 def stretched_future(
     ahead: Ahead, entry: EntryMetric, count: int, rule: Rule, settled: FixedPoint
 ) -> Stretched:
     """D_n of a homogeneous side for n up to `count` entries, never above its limit."""
-    trail = Trail(lambda _: ahead, None, ahead.pairs, entry, rule)
+    trail = Trail(lambda _: ahead, None, ahead.pairs, entry, rule, settled)
     trail.begin(0, 1)
     longest = _longest(float(settled.bound[ahead.pairs].max()), entry, count)
     rows, ends = [trail.stretches[0].told], [0]
@@ -171,44 +170,43 @@ def stretched_past(
 ) -> Stretched | None:
     """D_t of the past from a start of its own; None where no bound for all entries was found.
 
-    `settled` is the limit of the same chain long after its start. Up to half of it is left to group
-    privacy: while laws are still far from their limit that is about the truth.
+    `settled` is the limit of the same chain long after its start. The first entries are left to
+    group privacy: while laws are still far from their limit that is about the truth.
     """
     support, stop = past.possible[-1], past.last + 1
     pairs = support[:, None] & support[None, :]
     if past.arrived is None or past.limit is None or not np.isfinite(settled.bound[pairs]).all():
         return None
     top, full = float(settled.bound[pairs].max()), _steady_support(past)
-    half = BY_GROUP * top / entry.eta
-    known = max(full + 1, int(half if count is None else min(half, count * LEFT_TO_GROUP)))
+    quarter = BY_GROUP * top / entry.eta
+    known = max(full + 1, int(quarter if count is None else min(quarter, count * LEFT_TO_GROUP)))
     if known >= stop or support.sum() < 2:
         return None
     logs = np.zeros((stop + 1, len(support)))
     laws = np.vstack([past.marginals[full:], past.limit])
     logs[full:, support] = np.log(laws[:, support])
-    trail, longest = Trail(past.at, logs, pairs, entry, rule), _longest(top, entry, count)
+    trail = Trail(past.at, logs, pairs, entry, rule, settled)
+    longest = _longest(top, entry, count)
     trail.begin(_alike(logs[full:known], longest, MOVED * top) + full, known)
     rows = [off_diagonal(len(support), t * entry.eta * (1.0 + 2.0**-51)) for t in range(known)]
     ends = list(range(known))
-    while trail.end < stop:
+    while trail.end < stop and len(trail.stretches) < MOST_STRETCHES:
         in_time("the lift")
         most = min(longest, trail.end - trail.start, stop - trail.end)
         rows.append(trail.add(trail.width(most, MOVED * top)))
         ends.append(trail.end - 1)
-        taken = len(trail.stretches)
-        found = _beyond(trail, past.arrived, past.last, longest) if taken % TRIED_AFTER == 0 else None
-        if found is not None:
-            return Stretched(np.array(rows), np.array(ends), found)
-        if taken > MOST_STRETCHES:
-            return None
-    if count is None or count > past.last:
+        if len(trail.stretches) % TRIED_AFTER == 0 or trail.end == stop:
+            found = _beyond(trail, past.arrived, past.last, longest)
+            if found is not None:
+                return Stretched(np.array(rows), np.array(ends), found)
+    if count is None or trail.end <= count:
         return None
     return Stretched(np.array(rows), np.array(ends), FixedPoint(np.max(rows, axis=0), (1,)))
 
 
 def _beyond(trail: Trail, arrived: Ahead, last: int, longest: int) -> FixedPoint | None:
     """A bound for this and every later entry, once a step no longer raises what was seen last."""
-    lags = tuple(sorted({*SHORT_LAGS, longest}))
+    lags = tuple(sorted({*trail.lags, longest}))
     if trail.end - lags[-1] < trail.start:
         return None
     seen = trail.seen(trail.end - lags[-1], trail.end, last + 1)
@@ -241,6 +239,5 @@ def _alike(logs: Floats, most: int, moved: float) -> int:
 
 def _longest(top: float, entry: EntryMetric, count: int | None) -> int:
     """The longest stretch of a side whose limit is `top`."""
-    share = LONGEST if len(entry.metrics[0]) <= FEW else LONGEST_OF_MANY
     reach = top / entry.eta
-    return max(1, int(share * (reach if count is None else min(reach, count))))
+    return max(1, int(LONGEST * (reach if count is None else min(reach, count))))

@@ -47,6 +47,8 @@ SERIES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], str, tuple[str, .
     "lengths": ("walk", (REFERENCE,), LENGTHS, "count", ROWS),
     "slow": ("slow", (REFERENCE,), LENGTHS, "count", ROWS),
     "histograms": ("walk", (3, 20, 50, 100, 500), (LENGTH,), "histogram", (BEST,)),
+    "slow histograms": ("slow", (6, 20, 40), (300, LENGTH), "histogram", ("lift",)),
+    "starts": ("start", (6, 10, 20, 40), (LENGTH,), "histogram", ("lift",)),
     "orders": ("order", (2, 3, 5, 7), (LENGTH,), "count", (BEST,)),
     "cells": ("map", (64, 256, 1024), (LENGTH,), "count", (BEST,)),
 }
@@ -87,12 +89,16 @@ def _moving(near: Bools, stay: float, jump: float) -> Floats:
 
 
 def chain_of(kind: str, states: int, length: int) -> MarkovChain | OrderChain:
-    """One of the chains measured: "slow" seldom jumps, so that it hardly forgets."""
+    """One of the chains measured: "slow" seldom jumps, so that it hardly forgets; "start" is the
+    same from its first state."""
     if kind == "order":
         return order_like(states)
     if kind == "map":
         return MarkovChain.of(map_like(states), length=length)
-    return MarkovChain.of(walk_like(states, 0.9, 0.001 if kind == "slow" else 0.05), length=length)
+    walk = walk_like(states, 0.9, 0.05 if kind == "walk" else 0.001)
+    if kind == "start":
+        return MarkovChain.of(walk, initial=np.eye(states)[0], length=length)
+    return MarkovChain.of(walk, length=length)
 
 
 def cell(

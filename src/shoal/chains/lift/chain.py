@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, raised
+from shoal.additive.cone import (
+    CEILING,
+    STATES_BY_CORNERS,
+    Memory,
+    Rule,
+    bearable_rule,
+    raised,
+)
 from shoal.additive.queries import linear
 from shoal.chains.lift.side import (
     SHORT_CHAINS,
@@ -218,16 +225,25 @@ class ChainLift(Searched):
         none = FixedPoint.unknown(2)
         return replace(LiftLoss.none("cone", eta, np.inf, none, none), loss=np.inf)
 
+    @property
+    def dear(self) -> bool:
+        count = None if self.length is None else self.length - 1
+        return super().dear or dear_past(self._behind, self.metric, count)
+
     def near(self, epsilon: float, likely: float) -> float | None:
         """A little less than the eta of the same chain long after its start."""
-        count = None if self.length is None else self.length - 1
         law = self._behind.limit
-        if law is None or not dear_past(self._behind, self.metric, count):
+        if law is None or self.size <= STATES_BY_CORNERS or not self._follows_long:
             return None
         settled = replace(self, initial=law)
         vars(settled)["_ahead"] = self._ahead
         found = settled.largest_eta(epsilon, likely=likely)
         return None if found is None else found.eta * (1.0 - LOST_TO_START)
+
+    @property
+    def _follows_long(self) -> bool:
+        """Whether the law of a start of its own takes long to settle."""
+        return self._behind.settled is None or self._behind.settled > SHORT_CHAINS
 
     def endless(self) -> ChainLift:
         """The same chain at any length: never a smaller loss, and no slower for long chains."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 # the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
 DEAR_SPAN = 12
+QUICK_STATES = 24  # beyond them stretches after a node take minutes, too: the limit serves alone
 LIMIT_NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
 # entries up to which each number of them is followed, in milliseconds, and no limit sought
 SHORT_CHAINS = 32
@@ -200,7 +201,7 @@ def past_side(
 def _future_in_stretches(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int) -> bool:
     """Whether steps one by one take too long, and the limit alone would tell too much."""
     size, told = len(bound), bound[ahead.pairs]
-    if len(entry.metrics) > 1 or size > MANY_STATES or not np.isfinite(told).all():
+    if len(entry.metrics) > 1 or size > QUICK_STATES or not np.isfinite(told).all():
         return False
     reached = 0.0 < count * entry.eta <= DEAR_SPAN * told.max()
     return reached and float(count) * size**4 > DEAR_STEPS
@@ -434,8 +435,13 @@ class Searched:
         """A loss at any length that is quick to have and never smaller."""
         return self.endless().loss(eta, "largest", start, enough, memory)
 
+    @property
+    def dear(self) -> bool:
+        """Whether an evaluation takes long, so that a search ends a little sooner."""
+        return self.size > MANY_STATES
+
     def near(self, epsilon: float, likely: float) -> float | None:
-        """An eta a little below the one sought, where that is known and evaluations are dear."""
+        """An eta a little below the one sought, where that is soon known."""
         return None
 
     def largest_eta(
@@ -451,18 +457,17 @@ class Searched:
         length: each is at most the one before, so an eta that was enough stays enough. A short
         chain needs no endless one, and few states or caps no cheap rule. The search begins at
         `likely`: an eta that is much too large costs most, because its bounds grow for long before
-        they are given up. Where states are many, or an eta is known to be `near`, an evaluation
-        that starts from another is no cheaper than one `afresh`, as if nothing had been asked
-        before, which the answer needs anyway.
+        they are given up. Where evaluations are dear one that starts from another is no cheaper
+        than one `afresh`, as if nothing had been asked before, which the answer needs anyway.
         """
         # a short chain is its own best bracket: at any length it may hardly ever forget
         endless = self.endless() if self.length is None or self.length > SHORT_CHAINS else self
         enough, memory = 4.0 * epsilon, Memory()
         chosen, near = rule or self.rule, None if rule else self.near(epsilon, likely)
+        dear = rule is None and self.dear
         stages: list[LossOfEta[LiftLoss]] = [
             lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
         ]
-        dear = near is not None or (self.size > MANY_STATES and rule is None)
         if dear:
             again = afresh or self.loss
             stages = [lambda eta, start: again(eta)]

@@ -19,6 +19,7 @@ from shoal.core.task import EachEntry
 from shoal.networks import lift_row
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.influence import contractions, reaches
+from shoal.networks.lift import NetworkLift
 from shoal.networks.queries import variable_sum
 from tests.networks import joint_of, lattice, random_network
 from tests.oracle.test_network_lift import worst_mechanism
@@ -135,3 +136,28 @@ def test_walks_cover_the_exact_loss_of_a_small_lattice(strength: float) -> None:
         count("01", "1"), EachEntry(), net, epsilon=Fraction(1, 20), mechanism="laplace"
     )
     assert audit(small).lower > 0.8 * bound / 20
+
+
+def test_walks_serve_where_blocks_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 512 values, and all quilts of 81 variables, take a minute and tell more."""
+
+    def dear(*_: object, **__: object) -> float:
+        raise AssertionError("blocks or quilts were looked at")
+
+    monkeypatch.setattr(NetworkLift, "loss", dear)
+    monkeypatch.setattr(lift_row, "network_quilts", dear)
+    net = lattice(9, 0.05)
+    plan = calibrate(count("01", "1"), EachEntry(), net, epsilon=1, mechanism="lift")
+    assert plan.scale == pytest.approx(float(reaches(net, np.ones(81)).max()), rel=1e-6)
+    assert plan.scale is not None
+    assert plan.scale < 1.3
+
+
+def test_walks_are_compared_with_small_blocks() -> None:
+    net = lattice(6, 0.05)
+    plan = calibrate(count("01", "1"), EachEntry(), net, epsilon=1, mechanism="lift")
+    blocks = NetworkLift(net, (1 - np.eye(2),) * 36).largest_eta(1.0)
+    assert blocks is not None
+    assert plan.scale is not None
+    assert plan.scale * blocks.eta < 0.95
+    assert plan.scale <= float(reaches(net, np.ones(36)).max()) * (1 + 1e-6)

@@ -139,12 +139,17 @@ class NetworkLift:
     metrics: tuple[Floats, ...]
 
     def __post_init__(self) -> None:
-        largest = max(math.prod(self.net.sizes[v] for v in b) for b in self.forest.blocks)
-        if largest > MAX_STATES:
+        if self.largest > MAX_STATES:
             raise Refused(
                 f"the lift needs blocks of variables with at most {MAX_STATES} values together, "
-                f"and the smallest found for this network have {largest}; use markov-quilt or group"
+                f"and the smallest found for this network have {self.largest}; use markov-quilt or "
+                "group"
             )
+
+    @cached_property
+    def largest(self) -> int:
+        """The values of the largest block."""
+        return max(math.prod(self.net.sizes[v] for v in b) for b in self.forest.blocks)
 
     @cached_property
     def forest(self) -> Forest:

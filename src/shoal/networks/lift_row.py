@@ -27,6 +27,8 @@ from shoal.networks.queries import per_variable
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
 
+QUICK_BLOCK = 256  # values of a block whose messages take seconds
+QUICK_QUILTS = 64  # variables whose quilts are all looked at in seconds
 WALKS = "walks"
 BUDGET_UNUSED = 1e-7  # of the budget, left unused so that a second evaluation fits too
 TOO_LARGE = (
@@ -44,9 +46,9 @@ class NetworkEntryLift:
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
         """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
-        least = math.inf if self._lifted is None else self._lifted.loss(eta).loss
-        if least > enough and not self._in_blocks:
-            least = min(least, _walks_loss(self._reach, eta))
+        least = _walks_loss(self._reach, eta)
+        if least > enough and self._lifted is not None:
+            least = min(least, self._lifted.loss(eta).loss)
         if least > enough and self._quilts is not None:
             least = min(least, quilt_loss(self._quilts, eta))
         if least == math.inf:
@@ -69,14 +71,19 @@ class NetworkEntryLift:
 
     @cached_property
     def _lifted(self) -> NetworkLift | None:
-        """The lift by blocks, else by bags; None when both are too large."""
+        """The lift by blocks, else by bags; None when both are too large.
+
+        Large blocks take minutes, and are looked at only where walks of influence never fade.
+        """
         blocks = unless_refused(lambda: NetworkLift(self._net, self._metrics), None)
+        if blocks is not None and blocks.largest > QUICK_BLOCK and self._fades:
+            return None
         return blocks or unless_refused(lambda: BagLift(self._net, self._metrics), None)
 
     @property
-    def _in_blocks(self) -> bool:
-        """Whether the network falls into small blocks, where walks tell nothing new."""
-        return self._lifted is not None and not isinstance(self._lifted, BagLift)
+    def _fades(self) -> bool:
+        """Whether walks of influence have a finite sum from every variable."""
+        return bool(np.isfinite(self._reach).all())
 
     @cached_property
     def _reach(self) -> Floats:
@@ -88,10 +95,14 @@ class NetworkEntryLift:
     def _quilts(self) -> tuple[tuple[NodeQuilt, ...], ...] | None:
         """The quilts; None when the network is too large to search.
 
-        Rings of a large network, which take seconds, are looked at where nothing else is to be had.
+        Rings of a large network are looked at where nothing else is to be had; all quilts of many
+        variables, which take minutes, where blocks serve or walks of influence never fade.
         """
         strategy = strategy_for(self._net)
-        if strategy == "local" and (self._lifted is not None or np.isfinite(self._reach).all()):
+        if strategy == "local" and (self._lifted is not None or self._fades):
+            return None
+        many = len(self._net.variables) > QUICK_QUILTS
+        if many and self._lifted is None and self._fades:
             return None
         return unless_refused(lambda: network_quilts(self._net, strategy), None)
 
@@ -110,8 +121,6 @@ class NetworkEntryLift:
         Its eta is 0 when influences never fade.
         """
         found = None if self._lifted is None else self._lifted.largest_eta(epsilon)
-        if self._in_blocks:
-            return found
         node = int(self._reach.argmax())
         eta = epsilon / float(self._reach[node]) * (1.0 - 8.0 * UNIT)
         walks = LiftedModel.at(eta, _walks_loss(self._reach, eta), node, eta, WALKS)

@@ -39,7 +39,7 @@ MOST_STRETCHES = 4_000
 ENTRIES_AT_ONCE = 64  # laws compared in one array
 
 
-class Stretch(NamedTuple):
+class EntryStretch(NamedTuple):
     """Entries first … end - 1; told bounds D_t + odds of μ_t against μ_first for each of them."""
 
     first: int
@@ -74,7 +74,7 @@ class Trail:
         self._view, self._logs, self.rule = view, logs, rule
         self.lags = {lag for lag in SHORT_LAGS if lag <= max(settled.lags)}
         self.entry, self._other = entry, ~pairs & ~np.eye(len(pairs), dtype=np.bool_)
-        self.stretches: list[Stretch] = []
+        self.stretches: list[EntryStretch] = []
         # of the odds of two laws: each was followed step by step, and its logarithm rounded
         steps = 0 if logs is None else len(logs)
         self._error = 8.0 * (steps * (len(pairs) + 2) + len(pairs) ** 2 - 2 * np.log(FAINT)) * UNIT
@@ -89,13 +89,13 @@ class Trail:
 
     def begin(self, first: int, end: int) -> None:
         """The first stretch, by group privacy."""
-        self.stretches.append(Stretch(first, end, self._by_group(first, end)))
+        self.stretches.append(EntryStretch(first, end, self._by_group(first, end)))
 
     def add(self, width: int, most: Floats | float = np.inf) -> Floats:
         """The next stretch, of so many entries: a bound of D_t for each of them."""
         first = self.end
         told = np.minimum(self._by_group(first, first + width), most)
-        self.stretches.append(Stretch(first, first + width, told))
+        self.stretches.append(EntryStretch(first, first + width, told))
         view = self._view(first)
         for lag in sorted({width, *self.lags}, reverse=True):
             if lag > first - self.start:

@@ -20,7 +20,7 @@ import pytest
 
 import shoal
 from tests.attacker import REFUSED, attack_for_long
-from tests.oracle.tree_enumeration import count_laws, log_sum, noisy_loss
+from tests.oracle.tree_enumeration import count_in_steps_loss, count_laws, log_sum, noisy_loss
 
 Outcome = tuple[int, ...]
 Law = dict[Outcome, Fraction]
@@ -447,12 +447,19 @@ def attack_forest(draw: random.Random, seen: Counter[str]) -> None:
             seen[REFUSED] += 1
             continue
         seen[name] += 1
-        scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
-        truth = max(noisy_loss(law, scale) for law in laws)
+        truth = max(drawn_loss(plan, law) for law in laws)
         at_most(truth, float(epsilon), f"{name} on a {shape} of {count}")
     eta = draw.choice([0.1, 1.0])
     truth = max(noisy_loss(law, 1 / eta) for law in laws)
     at_most(truth, shoal.leakage(model, eta).value, f"leakage at {eta} of a {shape} of {count}")
+
+
+def drawn_loss(plan: shoal.Plan, laws: Any) -> float:
+    """The true loss of a count, by what the plan draws."""
+    noise: Any = plan.body.noise  # type: ignore[union-attr]
+    if hasattr(noise, "fall"):
+        return count_in_steps_loss(laws, float(noise.fall), noise.width, noise.lead)
+    return noisy_loss(laws, float(noise.scale))
 
 
 def attack_ties(draw: random.Random, seen: Counter[str]) -> None:
@@ -483,8 +490,8 @@ def attack_ties(draw: random.Random, seen: Counter[str]) -> None:
             seen[REFUSED] += 1
             continue
         seen[name] += 1
-        scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
-        at_most(max(noisy_loss(law, scale) for law in laws), 1.0, f"{name} on ties of {count}")
+        truth = max(drawn_loss(plan, law) for law in laws)
+        at_most(truth, 1.0, f"{name} on ties of {count}")
 
 
 def attack(seed: int, seen: Counter[str]) -> None:

@@ -8,7 +8,7 @@ every other record, and logarithms follow it however unlikely a value is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 NEVER = -math.inf
 Logs = list[float]
@@ -51,13 +51,22 @@ def count_laws(own: Sequence[Sequence[float]], ties: Ties, root: int) -> tuple[L
 
 def noisy_loss(laws: Sequence[Logs], scale: float) -> float:
     """The largest log-ratio of the count + Laplace(scale) between the laws that are possible."""
+    return _shown(laws, lambda apart: apart / scale, beyond=0)
+
+
+def count_in_steps_loss(laws: Sequence[Logs], fall: float, width: int, lead: int) -> float:
+    """The same of noise in steps, for outputs up to two widths beyond all answers."""
+    return _shown(laws, lambda apart: fall * ((apart + lead) // width), beyond=2 * width)
+
+
+def _shown(laws: Sequence[Logs], price: Callable[[int], float], beyond: int) -> float:
     totals = [log_sum(law) for law in laws]
     rows = [
         [v - total for v in law] for law, total in zip(laws, totals, strict=True) if total > NEVER
     ]
     worst = 0.0
-    for u in range(len(rows[0]) if len(rows) > 1 else 0):
-        seen = [log_sum([v - abs(u - c) / scale for c, v in enumerate(row)]) for row in rows]
+    for u in range(-beyond, len(rows[0]) + beyond if len(rows) > 1 else -beyond):
+        seen = [log_sum([v - price(abs(u - c)) for c, v in enumerate(row)]) for row in rows]
         worst = max(worst, max(seen) - min(seen))
     return worst
 

@@ -25,6 +25,8 @@ TASK = Task(query=count(CHAIN.states, "run"), secrets=EachEntry(), family=(CHAIN
 class ToyState(Value):
     """How many steps were made, and the noisy total so far."""
 
+    kind = "toy-state"
+
     steps: int
     total: int
 
@@ -32,6 +34,8 @@ class ToyState(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class ToyMachine(Value):
     """A running total with fresh noise at every step."""
+
+    kind = "toy-machine"
 
     noise: LatticeLaplace
 
@@ -49,6 +53,8 @@ class ToyMachine(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class ToyCertificate(Value):
     """Nothing to re-check."""
+
+    kind = "toy-certificate"
 
     @property
     def theorem(self) -> str:

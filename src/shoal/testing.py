@@ -21,7 +21,7 @@ from typing import Any
 
 from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, row_named
 from shoal.core.charge import AsEntryDP
-from shoal.core.codec import kind_named
+from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
@@ -113,9 +113,10 @@ def with_scale(plan: Plan, scale: Fraction) -> Plan:
 
 
 def _check_record(record: Family) -> None:
-    for place in record.kinds:
-        kind = kind_named(place.partition(":")[2])
+    for kind, place in record.kinds.items():
         assert KINDS[kind] is load(place), f"the kind {kind!r} is stored by another class"
+        own = kind_of(KINDS[kind])
+        assert own == kind, f"{place} states the kind {own!r}, and its family's record {kind!r}"
     for table in (record.bodies, record.models):
         for kind, place in table.items():
             assert callable(load(place)), f"the audit of {kind!r} cannot be called"

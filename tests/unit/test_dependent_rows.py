@@ -32,6 +32,8 @@ COUNT = count("abc", "c")
 class CellSum(Value):
     """The sum of values in [0, 1], snapped to 1/100: a query of records without states."""
 
+    kind = "cell-sum"
+
     states: tuple[str, ...] = ()
     labels: tuple[str, ...] = ("sum",)
     unit: str = "units"
@@ -54,6 +56,8 @@ class CellSum(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class Largest(Value):
     """A query that is no sum."""
+
+    kind = "largest"
 
     states: tuple[str, ...] = ()
     labels: tuple[str, ...] = ("largest",)

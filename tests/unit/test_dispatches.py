@@ -16,7 +16,7 @@ import shoal
 from shoal.core.registry import families
 
 PACKAGE = Path(shoal.__file__).parent
-KINDS = {place.partition(":")[2] for family in families() for place in family.kinds}
+KINDS = {place.partition(":")[2] for family in families() for place in family.kinds.values()}
 EDGES = ("cli", "data", "spec", "jobs", "views", "gateway", "studio")
 EDGE_FILES = ("codec.py", "spec.py", "views.py", "jobs.py")
 # modules that compute: nothing there may depend on which model, secret or query it is given

@@ -54,6 +54,8 @@ class ExactCertificate(Proof):
     the search was ended by its work instead: at most so much, relatively, above the least.
     """
 
+    kind = "exact-certificate"
+
     scales: tuple[float, ...]
     windows: tuple[int | None, ...]
     cut: bool = field(default=False, metadata={"later": True})
@@ -195,6 +197,8 @@ WASSERSTEIN = "wasserstein"
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WassersteinCertificate(Proof):
     """Per model the distance W in lattice steps; the promise is re-certified by the exact loss."""
+
+    kind = "wasserstein-certificate"
 
     distances: tuple[float, ...]
 

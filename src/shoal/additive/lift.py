@@ -54,6 +54,8 @@ STRETCHED = ", in stretches"  # and of one that bounds entries near each other t
 class LiftCertificate(Proof):
     """The worst node and pair of each model; the smallest eta serves all."""
 
+    kind = "lift-certificate"
+
     models: tuple[LiftedModel, ...]
 
     THEOREM: ClassVar[str] = (
@@ -148,6 +150,8 @@ class Leakage(Shown, Value):
     `per_model` holds the bound under each model of the family, `value` the largest; inf when no
     finite bound is proved.
     """
+
+    kind = "leakage"
 
     eta: Fraction
     per_model: tuple[float, ...]

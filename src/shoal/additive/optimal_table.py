@@ -51,6 +51,8 @@ class Tabulated(Value):
     `entries` is how many entries the data must have, in one series: a table is for one size.
     """
 
+    kind = "tabulated"
+
     query: Query
     answers: tuple[int, ...]
     weights: tuple[tuple[int, ...], ...]
@@ -161,6 +163,8 @@ class OptimalTableCertificate(Proof):
     `any_release` what no release of the answer is proved to be below, whatever it tells of one
     entry to somebody who knows all others. `eta` limits that here; `mixed` is the share of the law
     that ignores the answer."""
+
+    kind = "optimal-table-certificate"
 
     least_error: float
     any_release: float

@@ -39,6 +39,8 @@ class Measured(Value):
     mechanism itself is not stored: a loaded plan releases only after `attach`.
     """
 
+    kind = "measured"
+
     own_randomness: ClassVar[bool] = True  # no seed of ours reaches it
     name: str
     eta: Fraction
@@ -110,6 +112,8 @@ class Rounds(Additive):
     Entry-level DP with eta = lipschitz / scale, all rounds together: given the answers before it,
     round r is (L_r / scale)-DP, and such promises add adaptively (Dwork & Roth 2014, Section 3.5).
     """
+
+    kind = "rounds"
 
     def __post_init__(self) -> None:
         if self.noise.step != self.query.lattice:
@@ -412,6 +416,8 @@ LAPLACE = "laplace"
 class LaplaceCertificate(Proof):
     """The sensitivity and the scale; epsilon = lipschitz / scale."""
 
+    kind = "laplace-certificate"
+
     lipschitz: Fraction
 
     THEOREM: ClassVar[str] = (
@@ -448,6 +454,8 @@ KNORM = "knorm"
 @dataclass(frozen=True, slots=True, eq=False)
 class KNormCertificate(Proof):
     """The l1 sensitivity; every change lies in the plane Σv = 0, where the noise lives too."""
+
+    kind = "k-norm-certificate"
 
     lipschitz: Fraction
 
@@ -495,6 +503,8 @@ GROUP = "group"
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCertificate(Proof):
     """The number of entries that may change together, and what one of them moves."""
+
+    kind = "group-certificate"
 
     tied: int
     lipschitz: Fraction

@@ -73,6 +73,8 @@ class LinearQuery(Weighed):
     their number, which is public too (`Release.over`).
     """
 
+    kind = "linear-query"
+
     name: str
     states: tuple[str, ...]
     labels: tuple[str, ...]
@@ -273,6 +275,8 @@ class ExternalQuery(Value):
     entry-level eta is known.
     """
 
+    kind = "external-query"
+
     name: str
     states: tuple[str, ...]
     unit: str = "as the mechanism gives it"
@@ -367,6 +371,8 @@ class InSteps(Value):
     these answers, so the sensitivity of all is that of one. `labels` are those of one step.
     """
 
+    kind = "in-steps"
+
     query: LinearQuery
     every: int
 
@@ -448,6 +454,8 @@ class RunningState(Value):
     As private as the entries themselves.
     """
 
+    kind = "running-state"
+
     first: int
     over: int
     read: int
@@ -457,6 +465,8 @@ class RunningState(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class Running(Additive):
     """The noisy answer of every step, when its last entry is over; a machine and a sampler."""
+
+    kind = "running"
 
     query: InSteps
 
@@ -517,6 +527,8 @@ class RunningStream(Stream):
     Entries are counted from `first` on, the same for all streams of one subject and period: a
     ledger knows by their numbers which of them were released before.
     """
+
+    kind = "running-stream"
 
     state: RunningState
 

@@ -39,6 +39,8 @@ class ActiveQuilt(Value):
     `runs` lists (first, last, step, left, right): the quilt that is enough for each node.
     """
 
+    kind = "active-quilt"
+
     sigma: float
     node: int | None
     left: int | None
@@ -51,6 +53,8 @@ class ActiveQuilt(Value):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuiltCertificate(Proof):
     """The active quilts, one per model of the family, and the farthest end-point allowed."""
+
+    kind = "quilt-certificate"
 
     quilts: tuple[ActiveQuilt, ...]
     reach: int | None
@@ -161,6 +165,8 @@ BOUND = "markov-quilt-bound"
 class MixingCertificate(Proof):
     """Per model: the rarest stationary probability and the gap, both rounded down, and sigma."""
 
+    kind = "mixing-certificate"
+
     constants: tuple[tuple[float, float], ...]
     sigmas: tuple[float, ...]
 
@@ -221,6 +227,8 @@ INFLUENCE = "influence-matrix"
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InfluenceCertificate(Proof):
     """Per model: the norm of the influence matrix and the largest row sum of its resolvent."""
+
+    kind = "influence-certificate"
 
     norms: tuple[float, ...]
     row_sums: tuple[float, ...]

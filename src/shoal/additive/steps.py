@@ -50,6 +50,8 @@ DEEP_WORK = 20_000_000  # sums of two logarithms one set of laws may cost where 
 class Stepped(Value):
     """query(data) + noise in steps, in whole multiples of the query's lattice."""
 
+    kind = "stepped"
+
     query: Query
     fall: Fraction
     width: int
@@ -113,6 +115,8 @@ class StepsCertificate(Proof):
     `eta` is the larger of ε and what the noise of `exact` has. `cut` says that a time limit ended
     the search: the law is proved, and perhaps not the best.
     """
+
+    kind = "steps-certificate"
 
     even_error: float
     eta: float

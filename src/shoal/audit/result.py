@@ -37,6 +37,8 @@ class Witness(Value):
     one number, (output, log density given the first fact, the same given the second).
     """
 
+    kind = "witness"
+
     model: int
     law: str
     subject: str
@@ -75,6 +77,8 @@ class StreamWitness(Value):
 
     `facts` are a sensitive fact and its opposite; `before` and `after` the beliefs in them.
     """
+
+    kind = "stream-witness"
 
     model: int
     law: str
@@ -154,6 +158,8 @@ class LesserAdversary(Value):
     adversary too, and `why` on what ground, or why not.
     """
 
+    kind = "lesser-adversary"
+
     knows: str
     challenge: str
     rise: float
@@ -198,6 +204,8 @@ class Audit(Shown, Value):
     entries are fixed (inf: there is no noise). `adversaries` are those who know less than the
     model, for streams of contexts.
     """
+
+    kind = "audit"
 
     mechanism: str
     asked: str

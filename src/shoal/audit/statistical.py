@@ -58,6 +58,8 @@ class Estimate(Value):
     was looked at (`Looked`); all are empty where data has one length only.
     """
 
+    kind = "estimate"
+
     notion: str | None
     promised: float | None
     lower: float

@@ -24,6 +24,8 @@ class Closeness(Value):
     most epsilon + 2Δ from a release that is epsilon-private under the first.
     """
 
+    kind = "closeness"
+
     value: float
     node: int
     state: str

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class AnyInitialLaw(ChainLaw):
     """All Markov chains with one transition matrix, whatever the law of the first entry."""
 
+    kind = "any-initial-law"
+
     states: tuple[str, ...]
     transition: Floats
     length: int | None = None
@@ -105,6 +107,8 @@ class MixingSummary(Law):
     Song, Wang & Chaudhuri 2017, Section 4.4.2.
     """
 
+    kind = "mixing-summary"
+
     pi_min: float
     gap: float
     length: int | None = None
@@ -163,6 +167,8 @@ class IntervalChains(Law):
     P(stay in state i) is between low[i] and high[i]. A continuum: mechanisms that cannot prove
     their answer over all of it refuse it. Song, Wang & Chaudhuri 2017, Section 5.2.
     """
+
+    kind = "interval-chains"
 
     states: tuple[str, ...]
     low: tuple[float, float]
@@ -241,6 +247,8 @@ class OrderChain(ChainLaw):
     Tuples are numbered like digits in base k, the oldest entry first. `initial` is the law of
     the first `order` entries.
     """
+
+    kind = "order-chain"
 
     states: tuple[str, ...]
     order: int

@@ -144,6 +144,8 @@ class PrivateFit(Value):
     noise. `secure` is False when the noise was seeded: then nothing is protected.
     """
 
+    kind = "private-fit"
+
     chain: MarkovChain
     eta: Fraction
     counts: Ints

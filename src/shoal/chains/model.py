@@ -76,6 +76,8 @@ class MarkovChain(ChainLaw):
     that very length); None covers every length. Arrays are checked, copied and locked.
     """
 
+    kind = "markov-chain"
+
     states: tuple[str, ...]
     transition: Floats
     initial: Floats

@@ -38,6 +38,8 @@ class DayChain(Law):
     Götz, Nath & Gehrke 2012, Section 2.2.
     """
 
+    kind = "day-chain"
+
     states: tuple[str, ...]
     initial: Floats
     transition: Floats

@@ -55,6 +55,7 @@ class MaskState(Value):
     gaps[0] up to gaps[1], and so on; a release forgets all but the last of them.
     """
 
+    kind = "mask-state"
     slot: int = 0
     origin: int = -1
     context: int = 0
@@ -214,6 +215,7 @@ def hides(code: int, word: int, levels: int = COIN_LEVELS) -> bool:
 class VectorMask(Mask):
     """Suppresses state j at slot t with probability `codes[t, j]`, whatever happened before."""
 
+    kind = "vector-mask"
     states: tuple[str, ...]
     codes: Codes
 
@@ -257,6 +259,7 @@ class SegmentMask(Tabled):
     is suppressed, and so is everything after the rows of a table.
     """
 
+    kind = "segment-mask"
     states: tuple[str, ...]
     slots: int
     origins: Ints
@@ -364,6 +367,7 @@ class HistoryMask(Tabled):
     `digits[j]` is what a visit to state j adds to a history. After the window `tail` takes over.
     """
 
+    kind = "history-mask"
     tail: SegmentMask
     digits: Ints
     origins: Ints
@@ -481,6 +485,7 @@ class SimulatableMask(Mask):
     T stands for never again on this day, -1 marks contexts that are never shown.
     """
 
+    kind = "simulatable-mask"
     states: tuple[str, ...]
     table: Ints
 
@@ -551,6 +556,7 @@ class LiveSimulatable(Mask):
     Starts at once, where every other check needs a calibration; a release costs milliseconds.
     """
 
+    kind = "live-simulatable"
     day: DayChain
     secrets: SensitiveContexts
     delta: float

@@ -46,6 +46,8 @@ class OnlineState(Value):
     belief is what anybody computes who knows the plan and saw the outputs.
     """
 
+    kind = "online-state"
+
     slot: int
     held: tuple[Held, ...]
     memory: int = 0
@@ -61,6 +63,8 @@ class OnlineMask(Mask):
     when only the slot itself counts. `mixture` weighs the days for an adversary who is not sure
     which of them holds.
     """
+
+    kind = "online-mask"
 
     days: tuple[DayChain, ...]
     secrets: Events
@@ -163,6 +167,8 @@ class DayGiven(Law):
     The mask's filter is public, so anybody can follow this law. `after` is the machine whose
     outputs it is conditioned on; a ledger adds a release made under it to that machine's day.
     """
+
+    kind = "day-given"
 
     mask: OnlineMask
     outputs: tuple[str | None, ...]
@@ -319,6 +325,8 @@ class OnlineCertificate(Proof):
     `releases` is exact when `histories` is 0, and otherwise the mean over that many histories drawn
     from the model, with its standard error `spread`. `most` bounds every causal mechanism.
     """
+
+    kind = "online-certificate"
 
     releases: float
     spread: float

@@ -40,6 +40,8 @@ class SensitiveContexts(Value):
     Götz, Nath & Gehrke 2012, Definition 1 and Theorem 7.
     """
 
+    kind = "sensitive-contexts"
+
     contexts: tuple[str, ...] = ()
     moments: tuple[tuple[str, tuple[int, ...]], ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
@@ -246,6 +248,8 @@ class CurrentState(Value):
     There is no number to add noise to: `lipschitz` is 0, which no numeric query has, and
     `evaluate` refuses. Mechanisms that add noise refuse this query by it.
     """
+
+    kind = "current-state"
 
     states: tuple[str, ...]
 

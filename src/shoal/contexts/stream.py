@@ -72,6 +72,8 @@ class ContextStream(Stream):
     The state can tell what was suppressed: keep it as private as the contexts themselves.
     """
 
+    kind = "context-stream"
+
     state: MaskState
     day: str = ""
     shown: str | None = None

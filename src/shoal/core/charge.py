@@ -45,6 +45,8 @@ class Guarantee(Value):
     `caveat` then says why.
     """
 
+    kind = "guarantee"
+
     notion: str
     amount: Fraction
     over: str
@@ -120,6 +122,8 @@ class AsEntryDP(AddingRule):
     The etas of several releases add, adaptively, and their sum is converted once by the lift.
     """
 
+    kind = "as-entry-dp"
+
     eta: Fraction
 
     def __post_init__(self) -> None:
@@ -140,6 +144,8 @@ class SameQuilts(AddingRule):
     Song, Wang & Chaudhuri 2017, Theorem 4.4, with the noise scales known: `eta` is L/scale.
     """
 
+    kind = "same-quilts"
+
     key: str
     eta: Fraction
 
@@ -150,6 +156,8 @@ class SameQuilts(AddingRule):
 @dataclass(frozen=True, slots=True, eq=False)
 class AsGroupDP(AddingRule):
     """The release is `epsilon`-DP for all tied entries together; epsilons add."""
+
+    kind = "as-group-dp"
 
     epsilon: Fraction
 
@@ -166,6 +174,8 @@ class PerStep(AddingRule):
     instead: a plan of version 0.1 may say too little here.
     """
 
+    kind = "per-step"
+
     epsilon: Fraction
     eta: Fraction | None = None
 
@@ -176,6 +186,8 @@ class PerStep(AddingRule):
 @dataclass(frozen=True, slots=True, eq=False)
 class Alone(AddingRule):
     """No theorem adds this release to another about the same data."""
+
+    kind = "alone"
 
     reason: str
 
@@ -189,6 +201,8 @@ class OneStream(AddingRule):
 
     Steps of the plan, each drawn once, are one charge about what is promised, however many.
     """
+
+    kind = "one-stream"
 
     promises: tuple[Guarantee, ...] = ()
 

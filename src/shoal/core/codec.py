@@ -1,9 +1,14 @@
 """JSON for every value that can be stored, with a closed table of kinds.
 
-A frozen dataclass becomes `{"kind": "markov-chain", ...its fields...}`; the kind is the class
-name in lower case with hyphens, and only kinds in the table handed to `decode` can be built
-again, through the class's own constructor, so every check fires on load too. A stored document
-wraps one value with the schema version and its fingerprint, and is refused when either differs.
+A frozen dataclass becomes `{"kind": "markov-chain", ...its fields...}`. The kind is what the class
+says as a literal (`kind = "markov-chain"`), so a class may be renamed or moved and what is stored
+keeps its fingerprint. Only kinds in the table handed to `decode` can be built again, through the
+class's own constructor, so every check fires on load too. A stored document wraps one value with
+the schema version and its fingerprint, and is refused when either differs.
+
+What is stored stays readable under three rules of a field's metadata: `stored_as` is the name a
+renamed field has always been stored under, `later` marks a field that older documents lack, and
+`stored: False` one that is no content.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache
@@ -42,14 +46,18 @@ class Fingerprinted(Protocol):
 
 
 def kind_of(cls: type) -> str:
-    """The stored name of a class: `MarkovChain` is "markov-chain"."""
-    return kind_named(cls.__name__)
+    """Return the stored name of a class: the literal `kind` in its own body.
 
-
-@cache
-def kind_named(name: str) -> str:
-    """The stored name of the class called `name`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+    A kind is part of every fingerprint and of the ledger's plans, so it never changes. It is not
+    inherited: a subclass that states none cannot be stored.
+    """
+    kind = cls.__dict__.get("kind")
+    if not isinstance(kind, str):
+        raise TypeError(
+            f"{cls.__name__} is not a kind that can be stored; "
+            'state one in its body, as in kind = "markov-chain"'
+        )
+    return kind
 
 
 def encode(value: object) -> Json:

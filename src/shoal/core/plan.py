@@ -39,6 +39,8 @@ from shoal.core.task import Query, Task
 class Error(Value):
     """How far one released value may be from the truth because of the noise."""
 
+    kind = "error"
+
     expected: float
     bound: float
     confidence: float
@@ -65,6 +67,8 @@ class Answer(Value):
 
     `entries` is how many entries a mean or a share is over, where that is not the query's length.
     """
+
+    kind = "answer"
 
     labels: tuple[str, ...]
     multiples: tuple[int, ...]
@@ -93,6 +97,8 @@ class Release(Shown, Value):
     a release is for tests and demos only, and no ledger takes it. `processed` names the
     post-processing applied since, none of which costs privacy.
     """
+
+    kind = "release"
 
     answer: Answer
     plan: str
@@ -210,6 +216,8 @@ class Plan(Shown, Value):
     `cost` is what "best" minimises: the expected l1 error of one answer in the query's unit;
     for suppression, minus the expected number of releases.
     """
+
+    kind = "plan"
 
     mechanism: str
     task: Task
@@ -439,6 +447,8 @@ CHECK_BYTES = 8  # of a hash against damage, not against forgers
 class Stream(Shown, Value):
     """A stream plan and where it stands; stepping returns the next stream, so it can be stored."""
 
+    kind = "stream"
+
     plan: Plan
     state: Any
 
@@ -497,6 +507,8 @@ class Noise(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class Additive(Value):
     """query(data) + noise, coordinate by coordinate, in integers."""
+
+    kind = "additive"
 
     query: Query
     noise: Noise

@@ -34,7 +34,7 @@ class Family:
 
     name: str
     about: str  # what its data is, as a noun phrase
-    kinds: tuple[str, ...] = ()  # classes that can be stored
+    kinds: Mapping[str, str] = field(default_factory=dict)  # stored name to class
     rows: Mapping[str, str] = field(default_factory=dict)  # mechanism to its row
     serves: tuple[str, ...] = ()  # other families whose tasks these rows may take
     bodies: Mapping[str, str] = field(default_factory=dict)  # kind of a plan's body to its audit
@@ -99,8 +99,8 @@ def _record(name: str) -> Family:
         raise ModuleNotFoundError(f"family {name!r} has no folder in shoal; see FAMILIES")
     said = tomllib.loads(Path(found.origin).with_name("family.toml").read_text(encoding="utf-8"))
     stored = {kind: tuple(names) for kind, names in said.pop("stored_models", {}).items()}
-    kinds, serves = (tuple(said.pop(part, ())) for part in ("kinds", "serves"))
-    return Family(name=name, kinds=kinds, serves=serves, stored_models=stored, **said)
+    serves = tuple(said.pop("serves", ()))
+    return Family(name=name, serves=serves, stored_models=stored, **said)
 
 
 def family_of(value: object) -> Family | None:
@@ -141,11 +141,9 @@ def plan_hook(act: str, plan: Any) -> Any:
     return hook(act, plan.body, plan.task.query, plan.task.family[0])
 
 
-def _kinds(family: Family) -> Mapping[str, str]:
-    return {codec.kind_named(place.partition(":")[2]): place for place in family.kinds}
-
-
-KINDS: Table[type] = Table(_kinds)  # the closed table of everything that can be stored
+KINDS: Table[type] = Table(
+    lambda family: family.kinds
+)  # the closed table of everything that can be stored
 
 
 ADVERSARIES: Table[Callable[..., Any]] = Table(lambda family: family.adversaries)

@@ -87,6 +87,8 @@ def entry_of(query: Query) -> str:
 class Task(Value):
     """A query, the secrets, and the family of models an adversary may hold."""
 
+    kind = "task"
+
     query: Query
     secrets: Secrets
     family: tuple[Model, ...]
@@ -186,6 +188,8 @@ class LiftedModel(Value):
     `future`. With rule "quilt" the bound is the quilt's: at_node covers all entries nearby and
     future the influence on the quilt. A rule that ends in CUT was not searched to its end.
     """
+
+    kind = "lifted-model"
 
     eta: float
     loss: float
@@ -393,6 +397,8 @@ Model = Law  # what a task's family is made of
 @dataclass(frozen=True, slots=True, eq=False)
 class EachEntry(Value):
     """For every entry, each pair of values it can take must stay indistinguishable."""
+
+    kind = "each-entry"
 
     @property
     def notion(self) -> str:

@@ -69,6 +69,8 @@ class _Counted(TimeEvent):
 class AtLeast(_Counted):
     """X_t is one of `named` at `times` slots or more of the window; once is a visit."""
 
+    kind = "at-least"
+
     def describe(self) -> str:
         often = "" if self.times == 1 else f" in {self.times} slots or more"
         return f"at {_either(self.named)}{often}{window_words(self.between)}"
@@ -78,6 +80,8 @@ class AtLeast(_Counted):
 class Stay(_Counted):
     """X_t is one of `named` in `times` slots of the window without a break."""
 
+    kind = "stay"
+
     def describe(self) -> str:
         return f"at {_either(self.named)} for {self.times} slots on end{window_words(self.between)}"
 
@@ -85,6 +89,8 @@ class Stay(_Counted):
 @dataclass(frozen=True, slots=True, eq=False)
 class InOrder(TimeEvent):
     """There are slots t_1 < t_2 < … of the window with X_{t_i} in the i-th set of `stages`."""
+
+    kind = "in-order"
 
     stages: tuple[tuple[str, ...], ...]
     between: Between = None
@@ -123,6 +129,8 @@ class _Several(TimeEvent):
 class AllOf(_Several):
     """Every one of several events."""
 
+    kind = "all-of"
+
     word: ClassVar[str] = "and"
 
 
@@ -130,12 +138,16 @@ class AllOf(_Several):
 class AnyOf(_Several):
     """One or more of several events."""
 
+    kind = "any-of"
+
     word: ClassVar[str] = "or"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NotOf(TimeEvent):
     """That an event does not happen."""
+
+    kind = "not-of"
 
     event: TimeEvent
 

@@ -60,6 +60,8 @@ class Held(Value):
     on what underflow took from it. A law that the outputs refute has no mass.
     """
 
+    kind = "held"
+
     pairs: Ints
     mass: Floats
     support: Bools

@@ -27,6 +27,8 @@ class MaskOptions(Value):
     None: if that shows more.
     """
 
+    kind = "mask-options"
+
     memory: str = "events"
     mixture: tuple[float, ...] = ()
     ahead: bool | None = None
@@ -59,6 +61,8 @@ class Events(Value):
     or the belief in E, by δ upwards ("rise") or both ways ("rise-and-fall"). `options` are for
     masks of contexts.
     """
+
+    kind = "events"
 
     pairs: tuple[tuple[TimeEvent, TimeEvent | None], ...]
     change: str = field(default="odds", metadata={"later": True})

@@ -159,6 +159,8 @@ class Body(Value):
     be larger than the hull but never smaller. Xiao & Xiong 2016, Definition 5.2.
     """
 
+    kind = "body"
+
     vertices: Ints
     span: Span = field(init=False, repr=False, metadata=_DERIVED)
     flat: Ints = field(init=False, repr=False, metadata=_DERIVED)

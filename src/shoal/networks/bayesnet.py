@@ -36,6 +36,8 @@ class BayesNet(Law):
     record each, and counts, sums and histograms over entries apply.
     """
 
+    kind = "bayes-net"
+
     variables: tuple[str, ...]
     domains: tuple[tuple[str, ...], ...]
     parents: tuple[tuple[str, ...], ...]

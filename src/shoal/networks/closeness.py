@@ -35,6 +35,8 @@ class SecretCloseness(Value):
     the other law gets at most epsilon + 2Δ from a release that is epsilon-private under the family.
     """
 
+    kind = "secret-closeness"
+
     value: float
     secret: str
     member: int

@@ -38,6 +38,8 @@ class Contagion(Law):
     the group, is a joint law written out. Song, Wang & Chaudhuri 2017, Sections 2.2 and 3.1.
     """
 
+    kind = "contagion"
+
     variables: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...]
     which: tuple[int, ...]

@@ -28,6 +28,8 @@ class Event(Value):
     On a chain the variables are its slots, from "0" on. `a | b` holds where either does.
     """
 
+    kind = "event"
+
     name: str
     where: tuple[tuple[str, tuple[str, ...]], ...]
     others: tuple[Event, ...] = field(default=(), metadata={"later": True})
@@ -82,6 +84,8 @@ def _at_slots(fact: Event) -> TimeEvent:
 @dataclass(frozen=True, slots=True, eq=False)
 class SecretPairs(Value):
     """Pairs of events over named variables; nobody may tell the two of a pair apart."""
+
+    kind = "secret-pairs"
 
     pairs: tuple[tuple[Event, Event], ...]
 

@@ -24,6 +24,8 @@ class VariableSum(Value):
     move the answer.
     """
 
+    kind = "variable-sum"
+
     variables: tuple[str, ...]
     domains: tuple[tuple[str, ...], ...]
     weights: tuple[tuple[Fraction, ...], ...]

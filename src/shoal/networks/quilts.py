@@ -217,6 +217,8 @@ class NetworkQuilt(Value):
     `sigma` = |N| / (epsilon - e) is the scale it needs for a 1-Lipschitz query.
     """
 
+    kind = "network-quilt"
+
     variable: str
     quilt: tuple[str, ...]
     nearby: int
@@ -227,6 +229,8 @@ class NetworkQuilt(Value):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NetworkQuiltCertificate(Proof):
     """Per model: how candidates were found, and the active quilt of every variable."""
+
+    kind = "network-quilt-certificate"
 
     strategies: tuple[str, ...]
     quilts: tuple[tuple[NetworkQuilt, ...], ...]

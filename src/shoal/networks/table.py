@@ -28,6 +28,8 @@ class JointTable(Law):
     entries of one record each, and linear queries over entries apply.
     """
 
+    kind = "joint-table"
+
     variables: tuple[str, ...]
     domains: tuple[tuple[str, ...], ...]
     probability: Floats

@@ -297,6 +297,8 @@ def _put(drawn: Integers, filled: int, row: tuple[int, ...] | None) -> tuple[Int
 class LatticeKNorm(Value):
     """Noise z on the lattice points of the span of `body`, P(z) ∝ exp(-epsilon |z|_K)."""
 
+    kind = "lattice-k-norm"
+
     body: Body
     epsilon: Fraction
     proposal: Proposal = field(init=False, repr=False, metadata={"stored": False})
@@ -372,6 +374,8 @@ FLAT = 2.0**-10  # below this epsilon steps are so low that the K-norm law's mom
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Staircase(Value):
     """Noise with P(z) ∝ exp(-epsilon ⌊|z|_K + 1 - width⌋), 0 < width <= 1."""
+
+    kind = "staircase"
 
     body: Body
     epsilon: Fraction

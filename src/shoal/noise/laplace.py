@@ -36,6 +36,8 @@ class LatticeLaplace:
     values are multiples of step and change by at most L, it is (L / scale)-DP.
     """
 
+    kind = "lattice-laplace"
+
     scale: Fraction
     step: Fraction
 
@@ -174,6 +176,8 @@ class ZeroSumLaplace:
     Added to a histogram whose bars are multiples of step and whose l1 change is at most L, it is
     (L / scale)-DP, like Laplace noise of the same scale, with less error: the total stays exact.
     """
+
+    kind = "zero-sum-laplace"
 
     scale: Fraction
     step: Fraction

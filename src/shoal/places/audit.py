@@ -46,6 +46,8 @@ class SequenceLeakage(Value):
     states are told apart with certainty. `own` is what the step's own output gives (ε for joined).
     """
 
+    kind = "sequence-leakage"
+
     own: tuple[float, ...]
     joined: tuple[float, ...]
     any_two: tuple[float, ...]

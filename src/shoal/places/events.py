@@ -44,6 +44,8 @@ ROUNDING = 2.0**-50
 class Watched(Value):
     """A watch and the beliefs it keeps: P(automaton, state | outputs) of each pair; public."""
 
+    kind = "watched"
+
     watch: EventWatch
     held: tuple[Held, ...]
 

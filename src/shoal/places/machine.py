@@ -76,6 +76,8 @@ class LocationMachine(Value):
     Xiao & Xiong 2016, Algorithm 2; Xiao 2017, Algorithm 1.
     """
 
+    kind = "location-machine"
+
     chain: Model
     query: Measurement
     places: Places

@@ -30,6 +30,8 @@ class SquareGrid(Value):
     cells live on a lattice without rounding. Cells are numbered row·columns + column.
     """
 
+    kind = "square-grid"
+
     south: Fraction
     west: Fraction
     cell_m: Fraction
@@ -189,6 +191,8 @@ class HexGrid(AroundFirst):
     `indexes` are the 64-bit H3 indexes of the cells, in ascending order.
     """
 
+    kind = "hex-grid"
+
     indexes: Ints
 
     def __post_init__(self) -> None:
@@ -257,6 +261,8 @@ class RoadMap(AroundFirst):
     A point belongs to the nearest piece, so no point is off the map; the centre of a piece is its
     middle. Pieces that share an end are adjacent. `names` are those of the pieces, in their order.
     """
+
+    kind = "road-map"
 
     ends: Floats
     names: tuple[str, ...]

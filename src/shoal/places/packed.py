@@ -77,6 +77,8 @@ class LocationRelease(Value):
     far give away between two current states, `loss_path` between two whole sequences.
     """
 
+    kind = "location-release"
+
     time: int
     z: tuple[int, ...] | None
     step: Fraction
@@ -149,6 +151,8 @@ class LocationState(Value):
     still possible, eight to a byte. `time` counts the steps taken; `known_start` says that the
     first of them was no output but a state that everybody knew.
     """
+
+    kind = "location-state"
 
     time: int
     belief: npt.NDArray[np.float32]

@@ -116,6 +116,8 @@ class PolicyGraph(Value):
     Xiao & Xiong 2016, Definitions 4.2 to 4.4.
     """
 
+    kind = "policy-graph"
+
     states: tuple[str, ...]
     edges: Ints
     groups: Ints
@@ -380,6 +382,8 @@ class LocationSet(Value):
     the graph, so that every edge of the policy is covered, at the price of a larger hull.
     Xiao 2017, Definitions 3.4 and 3.5; ERRATA on Theorem 3.6.
     """
+
+    kind = "location-set"
 
     policy: PolicyGraph
     delta: Fraction

@@ -41,6 +41,8 @@ class Measurement(Value):
     Xiao & Xiong 2016, Section 3.3 and Example 3.2.
     """
 
+    kind = "measurement"
+
     states: tuple[str, ...]
     labels: tuple[str, ...]
     points: Ints
@@ -252,6 +254,8 @@ class EventWatch(Value):
     slot, minute of the week at which slot 0 begins) is for windows by the clock. `start` is a first
     state that everybody knows.
     """
+
+    kind = "event-watch"
 
     events: Events
     amounts: tuple[Fraction, ...]

@@ -54,6 +54,8 @@ class LocationCertificate(Proof):
     release.
     """
 
+    kind = "location-certificate"
+
     reason: str
     loss: float
     stages: int

@@ -67,6 +67,8 @@ class LocationStream(Stream):
     showed: an output that was lost on its way can be fetched again.
     """
 
+    kind = "location-stream"
+
     state: LocationState
     last: int | None = field(default=None, metadata={"later": True})
     shown: LocationRelease | None = field(default=None, metadata={"later": True})

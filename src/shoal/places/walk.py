@@ -36,6 +36,8 @@ class SparseChain(Law):
     can be followed as booleans.
     """
 
+    kind = "sparse-chain"
+
     states: tuple[str, ...]
     starts: Ints
     targets: Ints

@@ -30,6 +30,8 @@ MOST_VISITED = 6  # q, the most visited places of a person
 class City(Value):
     """A box of latitudes and longitudes, public, cut into `cells` × `cells` equal parts."""
 
+    kind = "city"
+
     south: float
     west: float
     north: float

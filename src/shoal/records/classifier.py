@@ -218,6 +218,8 @@ class LinearClassifier(Value):
     Chaudhuri, Monteleoni & Sarwate 2011, Corollary 8; proof: records/erm.md.
     """
 
+    kind = "linear-classifier"
+
     features: tuple[str, ...]
     records: int
     loss: str

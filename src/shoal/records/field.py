@@ -48,6 +48,8 @@ class PairwiseField(TiedRecords):
     potential may be multiplied by any number.
     """
 
+    kind = "pairwise-field"
+
     domain: RecordDomain
     records: int
     ties: Ints

@@ -58,6 +58,8 @@ class Centroids(Value):
     Liu, Chakraborty & Mittal 2016, Section IV-B; Su, Cao, Li, Bertino & Jin 2016.
     """
 
+    kind = "centroids"
+
     columns: tuple[str, ...]
     low: tuple[Fraction, ...]
     high: tuple[Fraction, ...]

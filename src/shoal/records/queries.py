@@ -41,6 +41,8 @@ class NumberMean(Value):
     steps. The number of records is public.
     """
 
+    kind = "number-mean"
+
     low: Fraction
     high: Fraction
     records: int
@@ -107,6 +109,8 @@ class NumberHistogram(Value):
     A record that is no number is in no bin. Sensitivity 2: a number leaves one bin and enters
     another.
     """
+
+    kind = "number-histogram"
 
     edges: tuple[Fraction, ...]
     unit: str = "records"
@@ -256,6 +260,8 @@ class DegreeDistribution(Value):
     itself moves by |d - d'|, and (d + d') + |d - d'| = 2 max(d, d').
     Day, Li & Lyu 2016, Section 4; Liu, Chakraborty & Mittal 2016, Section VII-B.
     """
+
+    kind = "degree-distribution"
 
     nodes: int
     cap: int

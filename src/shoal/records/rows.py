@@ -161,6 +161,7 @@ ROUNDED = Fraction(1, 10**12)  # relative: the sensitivity over the scale is div
 class MeanTiesCertificate(TiesCertificate):
     """The sensitivity of the sum over a component."""
 
+    kind = "mean-ties-certificate"
     THEOREM: ClassVar[str] = (
         "the other records of a component are, on average, no farther from any answer than "
         "their conditional means allow (Jensen's inequality; proof in dependent_means.md)"
@@ -194,6 +195,7 @@ ADDITIVE = "dependent-additive"
 class AdditiveTiesCertificate(TiesCertificate):
     """The dependent sensitivity at the scale chosen."""
 
+    kind = "additive-ties-certificate"
     THEOREM: ClassVar[str] = (
         "dependence coefficients by Eq. (18) in the query's own metric, over whole components, "
         "for a sum over records (Liu, Chakraborty & Mittal 2016; our proof in "
@@ -243,6 +245,7 @@ class FieldCertificate(Proof):
     `cut` says that a time limit ended the search: the reach is a bound, and not the least.
     """
 
+    kind = "field-certificate"
     reaches: tuple[float, ...]
     records: tuple[int, ...]
     cut: bool = field(default=False, metadata={"later": True})
@@ -380,6 +383,7 @@ BASELINE_CAVEAT = (
 class BaselineCertificate(Proof):
     """L as the paper counts it, and the size of the largest component, which a promise needs."""
 
+    kind = "baseline-certificate"
     dependence_size: int
     component: int
 
@@ -476,6 +480,7 @@ CAVEAT_18 = (
 class PublishedCertificate(TiesCertificate):
     """The dependent sensitivity DS, with coefficients by one of two equations."""
 
+    kind = "published-certificate"
     equation: int
 
     @property
@@ -550,6 +555,7 @@ CORRELATED_CAVEAT = (
 class CorrelatedCertificate(Proof):
     """Per model: the correlated sensitivity; correlations below `threshold` were dropped."""
 
+    kind = "correlated-certificate"
     sensitivities: tuple[float, ...]
     threshold: float
 

@@ -167,6 +167,8 @@ class FriendModel(Value):
     for miles are b = .196 and c = 1.05.
     """
 
+    kind = "friend-model"
+
     b: float = 0.196
     c: float = 1.05
 

@@ -33,6 +33,8 @@ class RecordDomain(Value):
     between the points of two cells that are farthest apart.
     """
 
+    kind = "record-domain"
+
     low: Floats
     high: Floats
     states: tuple[str, ...] | None = None
@@ -185,6 +187,8 @@ class RecordGroups(Law):
     records. It takes records of every kind, numbers and graphs too.
     """
 
+    kind = "record-groups"
+
     largest: int = 1
 
     def __post_init__(self) -> None:
@@ -300,6 +304,8 @@ class Dependence(TiedRecords):
     independent. About two records of one component that are not tied it says nothing at all.
     Liu, Chakraborty & Mittal 2016, Sections V and VI-D.
     """
+
+    kind = "dependence"
 
     domain: RecordDomain
     records: int

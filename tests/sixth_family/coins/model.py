@@ -20,6 +20,8 @@ from shoal.core.task import Law, Task
 class Coins(Law):
     """A number of coins, each heads with its own chance, thrown apart."""
 
+    kind = "coins"
+
     chances: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -45,6 +47,8 @@ class Coins(Law):
 @dataclass(frozen=True, slots=True, eq=False)
 class CoinCertificate(Value):
     """The most one coin moves the answer."""
+
+    kind = "coin-certificate"
 
     lipschitz: Fraction
 

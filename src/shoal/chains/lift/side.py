@@ -301,6 +301,8 @@ class LiftLoss(LiftedModel):
     were bounded together.
     """
 
+    kind = "lift-loss"
+
     others: float
     future_limit: FixedPoint
     past_limit: FixedPoint

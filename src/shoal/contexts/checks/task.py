@@ -130,6 +130,8 @@ class MaskCertificate(Proof):
     `timed` says that the search went by a clock: equal calls may then find different plans.
     """
 
+    kind = "mask-certificate"
+
     reason: str
     rise: float
     releases: float

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.core import face
+from shoal.core.family import Family, add_families
 
 if TYPE_CHECKING:
     from shoal import (
@@ -161,6 +162,15 @@ MOVED = {
     "personal": "places.fit_person",
     "recheck": "verify_promise",
 }
+
+
+def _built_in() -> tuple[Family, ...]:
+    from shoal.families import BUILT_IN
+
+    return BUILT_IN
+
+
+add_families(_built_in)
 
 __getattr__, __dir__, __all__ = face(__name__, moved=MOVED)
 __all__ += ["__version__"]

@@ -11,11 +11,11 @@ re-check; whether that re-check is right is for an oracle that shares no code wi
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, row_na
 from shoal.core.charge import AsEntryDP
 from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, Refused
+from shoal.core.family import Family, families
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
-from shoal.core.registry import KINDS, Family, dumps, families, load, loads
+from shoal.core.registry import KINDS, dumps, loads
 from shoal.core.task import Task
 
 # thirds and tenths are no doubles: a rounding that goes the wrong way shows
@@ -84,19 +85,19 @@ def check_family(
             f"family is {name!r}; it must be one of {[family.name for family in families()]}"
         )
     _check_record(record)
-    missing = sorted({*record.rows} - {*tasks})
+    missing = sorted({*record.mechanisms} - {*tasks})
     assert not missing, f"{name}: no task tries the row(s) {', '.join(missing)}"
-    for row in record.rows:
+    for row in record.mechanisms:
         check_proof(row)
         check_mechanism(row, tasks[row], amounts=amounts)
 
 
 def check_proof(row: str) -> None:
     """Hold the row to a proof file beside its code, `NAME.md` with underscores."""
-    place = next(family.rows[row] for family in families() if row in family.rows)
-    module = find_spec(place.partition(":")[0])
-    assert module is not None
-    proof = Path(str(module.origin)).parent / f"{row.replace('-', '_')}.md"
+    calibrate: Any = row_named(row).calibrate
+    while isinstance(calibrate, functools.partial):
+        calibrate = calibrate.func
+    proof = Path(inspect.getfile(calibrate)).with_name(f"{row.replace('-', '_')}.md")
     assert proof.is_file(), f"{row} has no proof file {proof.name} beside its code"
     assert len(proof.read_text()) > 400, f"the proof file {proof.name} hardly says anything"
 
@@ -113,14 +114,13 @@ def with_scale(plan: Plan, scale: Fraction) -> Plan:
 
 
 def _check_record(record: Family) -> None:
-    for kind, place in record.kinds.items():
-        assert KINDS[kind] is load(place), f"the kind {kind!r} is stored by another class"
-        own = kind_of(KINDS[kind])
-        assert own == kind, f"{place} states the kind {own!r}, and its family's record {kind!r}"
-    for table in (record.bodies, record.models):
-        for kind, place in table.items():
-            assert callable(load(place)), f"the audit of {kind!r} cannot be called"
-    for row in record.rows:
+    for kind, part in record.kinds.items():
+        assert kind_of(part()) == kind, f"the kind {kind!r} is stored under another name"
+        assert KINDS[kind] is part(), f"the kind {kind!r} is stored by another class"
+    for audits in (record.plan_audits, record.model_audits):
+        for kind, part in audits.items():
+            assert callable(part()), f"the audit of {kind!r} cannot be called"
+    for row in record.mechanisms:
         assert MECHANISMS[row].name == row, f"the row of the name {row!r} has another name"
 
 

@@ -12,8 +12,8 @@ import pytest
 import shoal
 from shoal.additive.choice import MECHANISMS
 from shoal.additive.plans import Mechanism
+from shoal.core.family import families
 from shoal.core.plan import Plan
-from shoal.core.registry import families
 from shoal.testing import check_family, check_mechanism, check_refusal, with_scale
 from tests.contract.tasks import OWN, TASKS, amounts
 
@@ -38,7 +38,7 @@ def planted() -> Iterator[Callable[[Callable[[Plan], Plan]], str]]:
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_every_family_keeps_the_contract(family: Any) -> None:
-    quick = {row: [TASKS[OWN[row][0]]] for row in family.rows}
+    quick = {row: [TASKS[OWN[row][0]]] for row in family.mechanisms}
     deltas = family.name == "contexts"
     some = amounts("count" if not deltas else next(iter(OWN["mask-hybrid"])))[1:2]
     check_family(family.name, quick, amounts=some)

@@ -1,7 +1,4 @@
-"""A session with a sixth family: the folder beside this file, and one line.
-
-Run as a program, so that nothing of it stays in the process of other tests.
-"""
+"""What a user does with a family from another distribution; run as a program of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +7,7 @@ import sys
 from pathlib import Path
 
 import shoal
-from shoal.core import registry
-
-shoal.__path__.append(str(Path(__file__).parent))
-registry.FAMILIES += ("coins",)  # type: ignore[assignment]  # the one line
+from shoal.testing import check_family
 
 
 def main() -> None:
@@ -38,6 +32,7 @@ def main() -> None:
     audited = json.loads(run("audit", "plan.json", "--json"))
     spent = json.loads(run("ledger", "show", "budget.db", "--json"))["accounts"]
     loaded = shoal.loads(Path("plan.json").read_text())
+    check_family("coins", {"coin-noise": [loaded.task]})
     spec = Path("coins.toml").read_text()
     Path("bad.toml").write_text(spec.replace("0.25", "1.0"))
     Path("chain.toml").write_text(spec.replace('"coins"', '"coin"'))

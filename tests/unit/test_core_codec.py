@@ -18,7 +18,8 @@ from shoal.chains.model import MarkovChain
 from shoal.core import codec
 from shoal.core.codec import INLINE_SIZE, Value, decode, encode, kind_of
 from shoal.core.errors import StoredError
-from shoal.core.registry import KINDS, dumps, families, loads
+from shoal.core.family import families
+from shoal.core.registry import KINDS, dumps, loads
 from tests.examples import examples
 
 
@@ -44,8 +45,8 @@ def test_every_kind_comes_back_equal(kind: str) -> None:
 
 
 def test_no_two_kinds_share_a_name() -> None:
-    places = [place for family in families() for place in family.kinds.values()]
-    assert len(KINDS) == len(places) == len(set(places))
+    kinds = [kind for family in families() for kind in family.kinds]
+    assert len(KINDS) == len(kinds) == len(set(KINDS.values()))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

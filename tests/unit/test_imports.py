@@ -95,6 +95,12 @@ def rank(place: Place) -> float:
     return STOREYS.index(storey) + (0.5 if folder in FAMILIES else 0.0)
 
 
+def is_record(dotted: str) -> bool:
+    """Return whether `dotted` is, or is in, the `family.py` of a package other than core."""
+    top, part = [*dotted.split("."), "", ""][1:3]
+    return part == "family" and top != "core"
+
+
 def wrong_way(source: str, module: str) -> list[str]:
     """The imports in `module` that point upwards, or through a wall between families."""
     own, storey = here = place_of(module)
@@ -103,6 +109,12 @@ def wrong_way(source: str, module: str) -> list[str]:
         if name.partition(".")[0] != "shoal":
             continue
         other, above = there = place_of(name)
+        if is_record(name):
+            found.append(f"line {line}: {own} imports the record of {other}")
+        if is_record(module) and (
+            other not in FAMILIES or other in (own, *NEIGHBOURS.get(own, ()))
+        ):
+            continue  # a record names the parts of its family, wherever they stand
         # the face of a family names what its rooms define, and imports it when asked
         if there == here or (other == own and module.endswith("__init__")):
             continue
@@ -166,6 +178,8 @@ def test_no_folder_holds_more_than_25_files() -> None:
         ("from shoal.contexts import day", "shoal.places.machine"),
         ("from shoal.chains.audit import walk", "shoal.chains.model"),
         ("from shoal.places.spec import GridWalkModel", "shoal.places.audit"),
+        ("from shoal.places.family import FAMILY", "shoal.cli.fit"),
+        ("import shoal.contexts.day", "shoal.places.family"),
     ],
 )
 def test_the_check_sees_every_way_to_import_upwards(source: str, module: str) -> None:
@@ -181,6 +195,8 @@ def test_the_check_sees_every_way_to_import_upwards(source: str, module: str) ->
         ("from shoal.chains.model import MarkovChain", "shoal.places.walk"),
         ("from shoal.chains.model import MarkovChain", "shoal.chains.audit.walk"),
         ("import numpy", "shoal.core.task"),
+        ("import shoal.places.views.plan", "shoal.places.family"),
+        ("import shoal.spec.events", "shoal.events.family"),
     ],
 )
 def test_the_check_lets_downward_imports_pass(source: str, module: str) -> None:

@@ -1,20 +1,33 @@
-"""A sixth family is one folder and one line: planned, stored, released, charged, audited, spelt."""
+"""A family from another distribution is installed, and planned, stored, released and audited."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-SESSION = Path(__file__).parents[1] / "sixth_family" / "session.py"
+SOURCE = Path(__file__).parents[1] / "sixth_family"
 
 
-def test_a_sixth_family_is_one_folder_and_one_line(tmp_path: Path) -> None:
+def test_a_family_from_another_distribution_needs_only_its_entry_point(tmp_path: Path) -> None:
+    source, site, work = (tmp_path / name for name in ("source", "site", "work"))
+    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    work.mkdir()
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([sys.executable, *install, "--target", str(site), str(source)], check=True)
+    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, str(SESSION)], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, str(SOURCE / "session.py")],
+        capture_output=True,
+        text=True,
+        cwd=work,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

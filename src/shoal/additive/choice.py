@@ -19,15 +19,16 @@ from shoal.additive.plans import Mechanism
 from shoal.core.charge import Composition
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
+from shoal.core.family import out_of_scope
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
 from shoal.core.progress import no_time_limit, time_left, time_limit, told
-from shoal.core.registry import Shown, Table, load, stranger
+from shoal.core.registry import Shown, Table, load
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 from shoal.noise.primitives import SeededRng
 
 # every row of every family; ties in cost go to the earlier row
-MECHANISMS: Table[Mechanism] = Table(lambda family: family.rows)
+MECHANISMS: Table[Mechanism] = Table(lambda family: family.mechanisms)
 
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
 SHARE = 0.5  # of the time that is left: what each row may take in its turn
@@ -184,7 +185,7 @@ def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | In
     looked_at = {exact.NAME: found, exact.STEPS_NAME: _attempt(exact.STEPS_NAME, task, amount)}
     return {
         name: looked_at.get(name)
-        or stranger(name, task)
+        or out_of_scope(name, task)
         or _refusal(MECHANISMS[name], task)
         or left
         for name in MECHANISMS
@@ -201,7 +202,7 @@ def _refusal(row: Mechanism, task: Task) -> str | None:
 
 def _attempt(name: str, task: Task, amount: Fraction) -> Plan | str | InputError:
     """The row's plan, or why it has none: a row over its limits never ends the choice."""
-    foreign = stranger(name, task)
+    foreign = out_of_scope(name, task)
     if foreign is not None:
         return foreign
     row, left = MECHANISMS[name], time_left()

@@ -19,10 +19,11 @@ from shoal.audit.case import AuditCase, FiniteLoss, finite_loss
 from shoal.audit.result import ASSUMED, LOSS_TOLERANCE, NOT_CHECKED, Audit, Finding, Witness
 from shoal.core.codec import Floats, kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
+from shoal.core.family import act_of
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.progress import cut_short
-from shoal.core.registry import Table, hook
+from shoal.core.registry import Table
 from shoal.core.task import (
     EachEntry,
     EntryLift,
@@ -41,9 +42,9 @@ from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 Measure = TypeVar("Measure")
 
 # kind of model to how the loss of additive noise on a linear query is measured under it
-MODELS: Table[Callable[[AuditCase], Finding]] = Table(lambda family: family.models)
+MODELS: Table[Callable[[AuditCase], Finding]] = Table(lambda family: family.model_audits)
 # kind of body to how a plan with it is measured
-BODIES: Table[Callable[[Plan, bool], Audit]] = Table(lambda family: family.bodies)
+BODIES: Table[Callable[[Plan, bool], Audit]] = Table(lambda family: family.plan_audits)
 
 
 def audit(plan: Plan, *, curve: bool = False, secrets: Secrets | None = None) -> Audit:
@@ -87,7 +88,7 @@ def audit_noise(
 
 def _asked_about(plan: Plan, secrets: Secrets, curve: bool) -> Audit:
     """What the noise of a plan tells about other secrets than its own: no claim is held to it."""
-    of_stream = hook("audit events", plan.body)
+    of_stream = act_of("audit_events", plan.body)
     if of_stream is not None:
         found: Audit = of_stream(plan, secrets)
         return found

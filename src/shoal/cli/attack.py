@@ -160,11 +160,11 @@ def attack(wish: AttackWish) -> None:
 
 def _view_of(plan: Plan, model: int) -> AttackView:
     """How the plan's family is attacked; by default as entries of a series, or variables."""
-    from shoal.core.registry import hook
+    from shoal.core.family import act_of
 
     family = plan.task.family
     held = family[model] if 0 <= model < len(family) else None
-    view = hook("attack", plan.body, plan.task.query, held)
+    view = act_of("show_attack", plan.body, plan.task.query, held)
     found: AttackView | None = None if view is None else view(plan, held)
     return found or AttackView(attack_entries, ("scale", "adversary", "secrets"))
 

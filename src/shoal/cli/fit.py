@@ -151,18 +151,18 @@ def fit(wish: FitWish) -> None:
     """
     from shoal.cli.init import check_spec, write_day_spec, write_map_spec, write_spec
     from shoal.cli.sources import columns_in
-    from shoal.core.registry import only_hook
+    from shoal.core.family import only_act
 
     wish.check()
     columns, spec, told = columns_in(wish), wish.spec, wish.some("as_json", "force")
     if spec is not None:
         check_output(spec, force=wish.force)
     if wish.grid is not None:
-        only_hook("fit --grid")(wish, columns)
+        only_act("fit_map")(wish, columns)
         write: Any = write_map_spec
     elif wish.slot is not None:
         own = wish.some("slot", "hours", "spread", "smoothing")
-        only_hook("fit --slot")(wish.data, wish.out, columns, own, **told)
+        only_act("fit_contexts")(wish.data, wish.out, columns, own, **told)
         write = write_day_spec
     else:
         if spec is not None:

@@ -10,7 +10,7 @@ import typer
 from shoal.cli import options, show
 from shoal.cli.show import check_output
 from shoal.core.errors import InputError
-from shoal.core.registry import families
+from shoal.core.family import families
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -59,12 +59,12 @@ def template(kind: str) -> str:
     """The commented spec of a kind, with {name} in the place of its file's name."""
     from importlib.resources import files
 
-    home = next((family.name for family in families() if kind in family.templates), None)
+    home = next((family.package for family in families() if kind in family.templates), None)
     if home is None:
         raise InputError(
             f"--kind is {kind!r}; it must be one of {', '.join(map(repr, TEMPLATE_KINDS))}"
         )
-    return (files(f"shoal.{home}") / "templates" / f"{kind}.toml").read_text(encoding="utf-8")
+    return (files(home) / "templates" / f"{kind}.toml").read_text(encoding="utf-8")
 
 
 def check_spec(group: str | None, length: int | None) -> None:

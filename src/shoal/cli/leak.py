@@ -47,12 +47,12 @@ def leak(
     what a stream of ordinary noise tells about a position over time. For contexts: what hiding
     only the sensitive ones gives away.
     """
-    from shoal.core.registry import hook
+    from shoal.core.family import act_of
     from shoal.spec.request import read_request
 
     show.check_chart(plot, force=force)
     request = read_request(spec)
-    stream = hook("leak", request.task.secrets, request.task.query)
+    stream = act_of("show_leak", request.task.secrets, request.task.query)
     with show.limited(time_limit) as watch:
         if stream is None:
             found, bars = _of_entries(request, eta, as_json=as_json)

@@ -113,9 +113,9 @@ def mean_error(plan: Plan) -> float | None:
 def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
     from shoal.additive.choice import choose
     from shoal.core.errors import InputError, PromiseBroken, Refused
-    from shoal.core.registry import stranger
+    from shoal.core.family import out_of_scope
 
-    foreign = stranger(mechanism, task)
+    foreign = out_of_scope(mechanism, task)
     if foreign is not None:
         return foreign
     try:
@@ -163,7 +163,8 @@ def plan(
     each. The plan that is explained is the one the spec asks for: the least costly proved one, or
     the one it names.
     """
-    from shoal.core.registry import dumps, plan_hook
+    from shoal.core.family import plan_act
+    from shoal.core.registry import dumps
     from shoal.spec.request import read_request
 
     if save is not None:
@@ -178,7 +179,7 @@ def plan(
             own = request.plan(parts=True)
             rows = {**comparison.alternatives, own.mechanism: own}
             comparison = replace(comparison, plan=own, alternatives=rows)
-    view: PlanView | None = plan_hook("plan", comparison.plan)
+    view: PlanView | None = plan_act("show_plan", comparison.plan)
     if as_json:
         more = {} if view is None else view.more(comparison.plan)
         show.print_json({**comparison_json(comparison, cut=bool(watch.cut)), **more})

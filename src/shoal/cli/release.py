@@ -187,9 +187,9 @@ def _released(wish: ReleaseWish) -> None:
             )
         _release_once(plan, columns, wish)
         return
-    from shoal.core.registry import plan_hook
+    from shoal.core.family import plan_act
 
-    steps = plan_hook("release steps", plan)
+    steps = plan_act("release_steps", plan)
     if steps is None:
         raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")
     _check_suffix(wish.out, TABLES, "tables")

@@ -15,8 +15,8 @@ import typer
 from shoal.cli import show
 from shoal.core.charge import EVERYBODY, Ledger, PartOf, Rng, check_periods, members_of
 from shoal.core.errors import BudgetError, DataError, InputError
+from shoal.core.family import plan_act
 from shoal.core.plan import Plan, Release
-from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
@@ -291,7 +291,7 @@ class ReleaseView(NamedTuple):
 
 def view_of(plan: Plan) -> ReleaseView:
     """How the plan's family reads and tells."""
-    view = plan_hook("release", plan)
+    view = plan_act("show_release", plan)
     return ReleaseView() if view is None else view(plan)
 
 

@@ -172,8 +172,8 @@ def stream(wish: StreamWish) -> None:
     """
     from shoal.cli.sources import load_plan
     from shoal.core.charge import SystemRng
+    from shoal.core.family import plan_act
     from shoal.core.plan import Machine
-    from shoal.core.registry import plan_hook
     from shoal.noise.primitives import SeededRng
 
     _check_options(wish)
@@ -182,7 +182,7 @@ def stream(wish: StreamWish) -> None:
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
     if wish.seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
-    family = plan_hook("stream", plan) or Lines
+    family = plan_act("read_stream", plan) or Lines
     lines: Lines = family(plan, wish)
     if wish.named_ledger is not None and not lines.charged:
         raise InputError("--ledger charges streams of places, contexts and counts, not this one")

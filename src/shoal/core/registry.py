@@ -1,84 +1,52 @@
-"""The families, and the tables made of their records: kinds, rows, audits, sections of a spec.
-
-A family says of itself, in one record (`family.toml` in its folder), what it adds to each table:
-names, and where they are defined, as "package.module:name". Nothing is imported before it is asked
-for, so that a plan of a chain loads no maps. A sixth family is one folder and one line in
-`FAMILIES`.
-"""
+"""Tables made of all families' records: stored kinds, adversaries; documents of stored values."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from shoal.core import codec
 from shoal.core.codec import Fingerprinted
-
-# ties between rows go to the earlier family, and to the earlier row in it
-FAMILIES = ("additive", "events", "chains", "networks", "records", "places", "contexts")
-
-COMMON = "additive"  # whose rows take tasks of any family
+from shoal.core.family import Family, Part, families
 
 Loaded = TypeVar("Loaded")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """What one family adds to the common tables; every value is "package.module:name"."""
-
-    name: str
-    about: str  # what its data is, as a noun phrase
-    kinds: Mapping[str, str] = field(default_factory=dict)  # stored name to class
-    rows: Mapping[str, str] = field(default_factory=dict)  # mechanism to its row
-    serves: tuple[str, ...] = ()  # other families whose tasks these rows may take
-    bodies: Mapping[str, str] = field(default_factory=dict)  # kind of a plan's body to its audit
-    models: Mapping[str, str] = field(default_factory=dict)  # kind of a model to its audit of noise
-    adversaries: Mapping[str, str] = field(default_factory=dict)  # kind of a model to who holds it
-    model_sections: Mapping[str, str] = field(default_factory=dict)  # spec: kind to section
-    secrets_sections: Mapping[str, str] = field(default_factory=dict)
-    query_sections: Mapping[str, str] = field(default_factory=dict)
-    stored_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # spec to stored
-    files: Mapping[str, str] = field(default_factory=dict)  # suffix of foreign models to a reader
-    templates: Mapping[str, str] = field(default_factory=dict)  # `shoal init --kind` to its words
-    hooks: Mapping[str, str] = field(default_factory=dict)  # common act to what it does here
-
-
 class Table(MutableMapping[str, Loaded], Generic[Loaded]):
-    """Names to what they stand for, made of what `part` takes from each family's record.
+    """Names to what they stand for, made of what `part_of` takes from each family's record.
 
-    The records are read at the first look, and each entry is loaded when it is first looked up.
+    The records are read when the table is first used. Each value is imported when it is first
+    looked up. Values that are set stay until they are deleted.
     """
 
-    def __init__(self, part: Callable[[Family], Mapping[str, str]]) -> None:
-        self._part = part
+    def __init__(self, part_of: Callable[[Family], Mapping[str, Part]]) -> None:
+        self._part_of = part_of
+        self._loaded: dict[str, Loaded] = {}
 
     @cached_property
-    def _found(self) -> dict[str, str | Loaded]:
-        return {name: place for record in families() for name, place in self._part(record).items()}
+    def _parts(self) -> dict[str, Part]:
+        return {name: part for family in families() for name, part in self._part_of(family).items()}
 
     def __getitem__(self, name: str) -> Loaded:
-        found = self._found[name]
-        if isinstance(found, str):
-            found = self._found[name] = load(found)
-        return found
+        if name not in self._loaded:
+            self._loaded[name] = cast("Loaded", self._parts[name]())
+        return self._loaded[name]
 
     def __setitem__(self, name: str, value: Loaded) -> None:
-        self._found[name] = value
+        self._parts[name] = lambda: value
+        self._loaded[name] = value
 
     def __delitem__(self, name: str) -> None:
-        del self._found[name]
+        del self._parts[name]
+        self._loaded.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._parts)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._parts)
 
 
 def load(place: str) -> Any:
@@ -87,64 +55,8 @@ def load(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-@cache
-def families() -> tuple[Family, ...]:
-    """The record of every family, in the order of `FAMILIES`; none of them is imported."""
-    return tuple(_record(name) for name in FAMILIES)
-
-
-def _record(name: str) -> Family:
-    found = find_spec(f"shoal.{name}")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError(f"family {name!r} has no folder in shoal; see FAMILIES")
-    said = tomllib.loads(Path(found.origin).with_name("family.toml").read_text(encoding="utf-8"))
-    stored = {kind: tuple(names) for kind, names in said.pop("stored_models", {}).items()}
-    serves = tuple(said.pop("serves", ()))
-    return Family(name=name, serves=serves, stored_models=stored, **said)
-
-
-def family_of(value: object) -> Family | None:
-    """The family whose package defines the class of `value`; None for what is common to all."""
-    package = type(value).__module__.removeprefix("shoal.").partition(".")[0]
-    return next((family for family in families() if family.name == package), None)
-
-
-def stranger(row: str, task: Any) -> str | None:
-    """Why a family's row says nothing about a task with no part of that family; None if it may.
-
-    Decided by names alone, so that a plan of a chain loads no maps.
-    """
-    home = next((family for family in families() if row in family.rows), None)
-    if home is None or home.name == COMMON:
-        return None
-    found = (family_of(part) for part in (task.secrets, task.query, *task.family))
-    parts = {family.name for family in found if family is not None}
-    return f"it is for {home.about}" if parts.isdisjoint((home.name, *home.serves)) else None
-
-
-def hook(act: str, *values: object) -> Any:
-    """What `act` does in the first family of `values` that has its own way; None where none has."""
-    for value in values:
-        family = family_of(value)
-        if family is not None and act in family.hooks:
-            return load(family.hooks[act])
-    return None
-
-
-def only_hook(act: str) -> Any:
-    """What `act` does in the one family that knows it."""
-    return next(load(family.hooks[act]) for family in families() if act in family.hooks)
-
-
-def plan_hook(act: str, plan: Any) -> Any:
-    """The hook of what a plan draws with, asks about, or knows: in this order."""
-    return hook(act, plan.body, plan.task.query, plan.task.family[0])
-
-
-KINDS: Table[type] = Table(
-    lambda family: family.kinds
-)  # the closed table of everything that can be stored
-
+# the closed table of everything that can be stored
+KINDS: Table[type] = Table(lambda family: family.kinds)
 
 ADVERSARIES: Table[Callable[..., Any]] = Table(lambda family: family.adversaries)
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
 from shoal.core.charge import check_periods, refuse_seed
 from shoal.core.errors import DataError, InputError, StoredError
+from shoal.core.family import plan_act
 from shoal.core.plan import Plan, Sampler
 from shoal.core.records import shown_names
-from shoal.core.registry import dumps, loads, plan_hook
+from shoal.core.registry import dumps, loads
 from shoal.data.rows import MISSING
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
@@ -235,7 +236,7 @@ class Job:
         if self.layout.latitude is None:
             return None
         plan = next(iter(self.plans.values()))
-        own = plan_hook("job", plan)
+        own = plan_act("job", plan)
         if own is None or own.maps is None:
             raise InputError(
                 f"latitude and longitude are given, but the model of {plan.mechanism} has no map; "
@@ -368,7 +369,7 @@ def calendar(
     listed = [plans] if isinstance(plans, Plan) else list(plans.values())
     if time is None or period is not None:
         return {}
-    own = {job.calendar(plan) for plan in listed if (job := plan_hook("job", plan)) is not None}
+    own = {job.calendar(plan) for plan in listed if (job := plan_act("job", plan)) is not None}
     if len(own - {None}) > 1:
         raise InputError("some plans are about a day and some about a week; run a job for each")
     return {"daily": "day" in own, "weekly": "week" in own}
@@ -376,7 +377,7 @@ def calendar(
 
 def _by_days(plans: Mapping[str, Plan]) -> bool:
     """Whether the plans are about days or weeks that are charged as a whole."""
-    own = [plan_hook("job", plan) for plan in plans.values()]
+    own = [plan_act("job", plan) for plan in plans.values()]
     return any(job is not None and job.by_days for job in own)
 
 

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from shoal.core.charge import check_count
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.core.family import plan_act
 from shoal.core.plan import Machine, Plan
-from shoal.core.registry import dumps, loads, plan_hook
+from shoal.core.registry import dumps, loads
 from shoal.data.write import atomic_write
 
 KEY_BYTES = 32
@@ -193,7 +194,7 @@ class Live:
 
     @property
     def kind(self) -> LiveKind:
-        found: LiveKind | None = plan_hook("live", self.plan)
+        found: LiveKind | None = plan_act("live", self.plan)
         if found is None:
             raise InputError(f"{self.plan.mechanism} has no live stream of many people")
         return found

@@ -13,8 +13,8 @@ import numpy as np
 
 from shoal.core.charge import AsEntryDP
 from shoal.core.errors import InputError
+from shoal.core.family import plan_act
 from shoal.core.plan import Plan, Sampler
-from shoal.core.registry import plan_hook
 from shoal.data.write import guarantee_columns, promise_columns
 from shoal.jobs.census import Census, take_census
 from shoal.jobs.drawing import Charging, Drawn, draw, release_maker
@@ -275,7 +275,7 @@ class StreamJob(NamedTuple):
 
 def stream_job(plan: Plan) -> StreamJob:
     """How the plan's family runs jobs of streams; refused where it does not."""
-    found: StreamJob | None = plan_hook("job", plan)
+    found: StreamJob | None = plan_act("job", plan)
     if found is None:
         raise InputError(f"{plan.mechanism} answers step by step and has no jobs; use a stream")
     return found

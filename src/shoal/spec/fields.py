@@ -282,12 +282,12 @@ def read_text(path: Path, what: str) -> str:
 
 def load_model(path: Path, what: str) -> Any:
     """A stored model, or one in a foreign format that a family reads."""
-    from shoal.core.registry import families, load
+    from shoal.core.family import families
 
     for family in families():
-        for suffix, reader in family.files.items():
+        for suffix, reader in family.model_files.items():
             if path.name.endswith(suffix):
-                return load(reader)(path)
+                return reader()(path)
     return load_stored(path, what)
 
 

@@ -37,10 +37,10 @@ from shoal.additive.choice import MECHANISMS, choose, epsilon_for
 from shoal.additive.lift import NAME as LIFT
 from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, SpecError
+from shoal.core.family import Family, Part, act_of, families
 from shoal.core.plan import CONFIDENCE, Plan
 from shoal.core.progress import time_limit
 from shoal.core.records import shown_names
-from shoal.core.registry import Family, families, hook, load
 from shoal.core.task import Model, Query, Task
 from shoal.spec.fields import (
     ModelSection,
@@ -222,21 +222,19 @@ NO_KIND = "\0"
 FILE = "file"  # the kind of a [[model]] that names a file
 
 
-def kinds_of(part: str) -> dict[str, str]:
-    """Kind to the place of its section, of all families; `part` is one of PARTS."""
+def kinds_of(part: str) -> dict[str, Part]:
+    """Return what imports the section of each kind; `part` is one of PARTS."""
     return {kind: place for family in families() for kind, place in _own(family, part).items()}
 
 
-def _own(family: Family, part: str) -> Mapping[str, str]:
-    sections: Mapping[str, str] = getattr(family, f"{part}_sections")
+def _own(family: Family, part: str) -> Mapping[str, Part]:
+    sections: Mapping[str, Part] = getattr(family, f"{part}_sections")
     return sections
 
 
 def section_of(part: str, kind: str) -> type[Section]:
     """The class of a section with this kind; KeyError when there is none."""
-    found: type[Section] = (
-        ModelFile if (part, kind) == ("model", FILE) else load(kinds_of(part)[kind])
-    )
+    found: type[Section] = ModelFile if (part, kind) == ("model", FILE) else kinds_of(part)[kind]()
     return found
 
 
@@ -327,7 +325,7 @@ class Request:
 
     def limited(self, given: str | None = None) -> AbstractContextManager[object]:
         """Inside, plans are searched for within a time limit: the one given, or the spec's."""
-        limited = hook("time_limit", self.task.secrets)
+        limited = act_of("limit_time", self.task.secrets)
         wanted = given or self.privacy.time_limit
         if wanted is None:
             return nullcontext()

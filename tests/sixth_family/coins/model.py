@@ -73,7 +73,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     lipschitz = task.query.lipschitz
     certificate = CoinCertificate(lipschitz)
     scale = lipschitz / epsilon
-    return laplace_plan(task, ROW.name, promise(task, epsilon), scale, certificate)
+    return laplace_plan(task, MECHANISM.name, promise(task, epsilon), scale, certificate)
 
 
 def loss(plan: Plan) -> float:
@@ -81,7 +81,7 @@ def loss(plan: Plan) -> float:
     return eta_above(plan.body.eta)
 
 
-ROW = Mechanism("coin-noise", refuse, calibrate, loss, promise)
+MECHANISM = Mechanism("coin-noise", refuse, calibrate, loss, promise)
 
 
 def finding(case: AuditCase) -> Finding:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from shoal.coins.model import Coins  # type: ignore[import-not-found]
 
+from coins.model import Coins  # type: ignore[import-not-found]
 from shoal.spec.fields import ModelSection, Probabilities
 
 

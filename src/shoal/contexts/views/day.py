@@ -228,7 +228,7 @@ def calendar_object(plan: Plan) -> dict[str, Any]:
     return {"calendar": day_rows(plan, longest=10**9)}
 
 
-PLAN = PlanView(print_calendar, calendar_object, day_chart)
+PLAN: PlanView = PlanView(print_calendar, calendar_object, day_chart)
 
 
 class ContextLines:

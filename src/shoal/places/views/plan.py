@@ -282,7 +282,7 @@ def _window(centre: int, size: int, most: int) -> int:
     return max(0, min(centre - most // 2, size - most))
 
 
-PLAN = PlanView(print_places, lambda plan: {"places": places_object(plan)}, policy_chart)
+PLAN: PlanView = PlanView(print_places, lambda plan: {"places": places_object(plan)}, policy_chart)
 
 
 ORDINARY = "location-laplace"  # noise for each step by itself, as one would add it without Shoal

@@ -15,10 +15,11 @@ from shoal.chains.fit import fit_chain
 from shoal.chains.fit_check import FitCheck, check_fit
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
+from shoal.core.family import families
 from shoal.core.numbers import finite
 from shoal.core.plan import Plan
 from shoal.core.records import Sequences
-from shoal.core.registry import dumps, families
+from shoal.core.registry import dumps
 from shoal.core.task import Task
 from shoal.data.generate import activity_table
 from shoal.data.read import load_columns, read
@@ -175,7 +176,7 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
     error = choice.plan.error()
     model = task.family[0]
     # rows that are about this kind of data: the others' refusals are no news
-    own = {row for family in families() for row in family.rows if family.name in OWN}
+    own = {row for family in families() for row in family.mechanisms if family.name in OWN}
     rows = {name: row for name, row in choice.alternatives.items() if name in own}
     return {
         "epsilon": epsilon,

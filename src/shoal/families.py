@@ -1,0 +1,13 @@
+"""The families that come with Shoal, in the order in which ties between mechanisms are decided."""
+
+from __future__ import annotations
+
+from shoal.additive.family import FAMILY as ADDITIVE
+from shoal.chains.family import FAMILY as CHAINS
+from shoal.contexts.family import FAMILY as CONTEXTS
+from shoal.events.family import FAMILY as EVENTS
+from shoal.networks.family import FAMILY as NETWORKS
+from shoal.places.family import FAMILY as PLACES
+from shoal.records.family import FAMILY as RECORDS
+
+BUILT_IN = (ADDITIVE, EVENTS, CHAINS, NETWORKS, RECORDS, PLACES, CONTEXTS)

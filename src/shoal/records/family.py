@@ -1,0 +1,82 @@
+"""What common code knows of `shoal.records`; each part is imported when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.core.family import Acts, Family, LazyModules
+
+if TYPE_CHECKING:
+    import shoal.additive.plans
+    import shoal.audit.exact
+    import shoal.records.audit
+    import shoal.records.classifier
+    import shoal.records.field
+    import shoal.records.kmeans
+    import shoal.records.queries
+    import shoal.records.rows
+    import shoal.records.sources
+    import shoal.records.spec
+    import shoal.records.ties
+    import shoal.records.views
+else:
+    shoal = LazyModules("shoal")
+
+FAMILY = Family(
+    package="shoal.records",
+    about="records tied to each other",
+    serves=("networks",),
+    kinds={
+        "record-groups": lambda: shoal.records.ties.RecordGroups,
+        "centroids": lambda: shoal.records.kmeans.Centroids,
+        "linear-classifier": lambda: shoal.records.classifier.LinearClassifier,
+        "degree-distribution": lambda: shoal.records.queries.DegreeDistribution,
+        "number-mean": lambda: shoal.records.queries.NumberMean,
+        "number-histogram": lambda: shoal.records.queries.NumberHistogram,
+        "rounds": lambda: shoal.additive.plans.Rounds,
+        "record-domain": lambda: shoal.records.ties.RecordDomain,
+        "dependence": lambda: shoal.records.ties.Dependence,
+        "friend-model": lambda: shoal.records.sources.FriendModel,
+        "pairwise-field": lambda: shoal.records.field.PairwiseField,
+        "field-certificate": lambda: shoal.records.rows.FieldCertificate,
+        "mean-ties-certificate": lambda: shoal.records.rows.MeanTiesCertificate,
+        "additive-ties-certificate": lambda: shoal.records.rows.AdditiveTiesCertificate,
+        "baseline-certificate": lambda: shoal.records.rows.BaselineCertificate,
+        "published-certificate": lambda: shoal.records.rows.PublishedCertificate,
+        "correlated-certificate": lambda: shoal.records.rows.CorrelatedCertificate,
+    },
+    mechanisms={
+        "dependent-field": lambda: shoal.records.rows.FIELD_ROW,
+        "dependent-means": lambda: shoal.records.rows.MEANS_ROW,
+        "dependent-additive": lambda: shoal.records.rows.ADDITIVE_ROW,
+        "dependent-baseline": lambda: shoal.records.rows.BASELINE_ROW,
+        "dependent-published": lambda: shoal.records.rows.PUBLISHED_ROW,
+        "dependent-published-18": lambda: shoal.records.rows.PUBLISHED_ROW_18,
+        "correlated-sensitivity": lambda: shoal.records.rows.CORRELATED_ROW,
+    },
+    plan_audits={
+        "rounds": lambda: shoal.audit.exact.learning_audit,
+    },
+    model_audits={
+        "dependence": lambda: shoal.records.audit.dependence_finding,
+        "pairwise-field": lambda: shoal.records.audit.field_finding,
+        "record-groups": lambda: shoal.records.audit.groups_finding,
+    },
+    model_sections={
+        "dependence": lambda: shoal.records.spec.DependenceModel,
+        "groups": lambda: shoal.records.spec.GroupsModel,
+    },
+    query_sections={
+        "places": lambda: shoal.records.spec.PlacesQuery,
+    },
+    stored_models={
+        "dependence": ("dependence", "pairwise-field"),
+    },
+    templates={
+        "friends": "records tied in pairs",
+    },
+    acts=Acts(
+        show_attack=lambda: shoal.records.views.view_of,
+        show_release=lambda: shoal.records.views.release_view,
+    ),
+)

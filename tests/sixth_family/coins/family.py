@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from shoal.core.family import Family, LazyModules
 
 if TYPE_CHECKING:
-    from tests.sixth_family import coins
+    import tests.sixth_family.coins.model
+    import tests.sixth_family.coins.spec
+
+    coins = tests.sixth_family.coins
 else:
     coins = LazyModules("coins")
 

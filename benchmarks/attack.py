@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.location import town, walk
 from shoal.additive.choice import calibrate
 from shoal.attacks.codes import follow
-from shoal.chains.hidden import motion_of
+from shoal.core.motion import motion_of
 from shoal.core.codec import Floats
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations

@@ -33,7 +33,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.progress import time_limit
 from shoal.core.task import EachEntry, Task
 from shoal.networks.interchange import parse_bif
-from shoal.networks.queries import variable_sum
+from shoal.additive.variables import variable_sum
 
 ROWS = ("exact", "lift", "markov-quilt")
 BEST = "best"

@@ -25,7 +25,7 @@ from shoal.core.task import EachEntry, Query, Task
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.elimination import elimination
-from shoal.networks.queries import variable_sum
+from shoal.additive.variables import variable_sum
 from shoal.networks.quilts import network_quilts, strategy_for
 
 ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         mean as mean,
         weighted_sum as weighted_sum,
     )
+    from shoal.additive.variables import variable_sum as variable_sum
     from shoal.attacks.beliefs import attack as attack
     from shoal.audit import audit as audit
     from shoal.audit.statistical import audit_black_box as audit_black_box
@@ -92,6 +93,10 @@ if TYPE_CHECKING:
         stay as stay,
         visit as visit,
     )
+    from shoal.events.pairs import (
+        Event as Event,
+        SecretPairs as SecretPairs,
+    )
     from shoal.events.secrets import Events as Events
     from shoal.jobs.local import release_files as release_files
     from shoal.jobs.spark import live_stream as live_stream
@@ -103,11 +108,6 @@ if TYPE_CHECKING:
     from shoal.networks.bayesnet import BayesNet as BayesNet
     from shoal.networks.closeness import closeness as closeness
     from shoal.networks.contagion import Contagion as Contagion
-    from shoal.networks.pairs import (
-        Event as Event,
-        SecretPairs as SecretPairs,
-    )
-    from shoal.networks.queries import variable_sum as variable_sum
     from shoal.networks.table import JointTable as JointTable
     from shoal.noise.primitives import (
         SeededRng as SeededRng,

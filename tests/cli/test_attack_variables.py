@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.additive.variables import variable_sum
 from shoal.attacks.beliefs import attack, laplace_variables
 from shoal.chains.model import MarkovChain
 from shoal.core.registry import dumps
 from shoal.networks.contagion import Contagion
-from shoal.networks.queries import variable_sum
 from shoal.networks.table import JointTable
 from tests.cli.conftest import Run
 from tests.cli.test_attack_locations import found

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.additive.queries import count, histogram, weighted_sum
+from shoal.additive.variables import VariableSum, variable_sum
 from shoal.core.task import EachEntry, Model, Task
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.pairs import Event, SecretPairs
-from shoal.networks.queries import VariableSum, variable_sum
 
 ILL = ("well", "ill")
 FLU = [0.1, 0.15, 0.5, 0.15, 0.1]

@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.additive.choice import MECHANISMS
 from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.additive.variables import VariableSum
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
@@ -23,11 +24,10 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Model, Query, Secrets, Task
 from shoal.events.event import at_least, visit
+from shoal.events.pairs import Event, SecretPairs
 from shoal.events.secrets import Events
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.pairs import Event, SecretPairs
-from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement

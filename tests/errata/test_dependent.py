@@ -158,7 +158,7 @@ def _parity(answer: object) -> Floats:
 
 def _about_first(table: JointTable, release: Floats) -> float:
     """The loss about the first variable alone."""
-    from shoal.networks.pairs import Event, SecretPairs
+    from shoal.events.pairs import Event, SecretPairs
 
     one, none = Event.of("1", {"X1": "1"}), Event.of("0", {"X1": "0"})
     return finite_loss(table, release, SecretPairs(((one, none),))).value

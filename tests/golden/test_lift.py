@@ -14,8 +14,7 @@ from shoal.additive.cone import Rule, leak, prepare
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.side import future_side
 from shoal.chains.lift.step import Ahead, EntryMetric
-from shoal.chains.model import time_reversal
-from shoal.core.walk import Powers
+from shoal.core.walk import Powers, time_reversal
 
 CASES = json.loads((Path(__file__).parent / "data" / "lift.json").read_text())["cases"]
 COLUMNS: dict[Rule, str] = {

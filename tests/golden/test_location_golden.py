@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.chains.hidden import posterior
+from shoal.core.motion import posterior
 from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.places.policy import PolicyGraph, Repair, location_set, surrogates
 from shoal.places.step import PolicyIndex, cross_polytope

@@ -16,11 +16,11 @@ from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import count
 from shoal.chains.closeness import max_divergence
 from shoal.core.task import EachEntry, Task
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.closeness import closeness
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.influence import network_influence
-from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.quilts import family_quilts, nearby, network_quilts, quilt_loss, quilt_sigma
 from shoal.networks.table import JointTable
 from tests.networks import entry_facts, joint_of, true_loss

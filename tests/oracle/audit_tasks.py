@@ -12,7 +12,7 @@ from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, 
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Model, Task
-from shoal.networks.pairs import Event, SecretPairs
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 
 LONGEST = 5

@@ -18,7 +18,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
-from shoal.networks.pairs import Event, SecretPairs
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from shoal.testing import with_scale

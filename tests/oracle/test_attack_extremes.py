@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.additive.variables import VariableSum
 from shoal.attacks.beliefs import EntriesSeen, Seen, attack, laplace_variables, most_likely
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
@@ -23,7 +24,6 @@ from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
 
 Path = tuple[int, ...]

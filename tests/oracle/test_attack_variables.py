@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shoal.additive.queries import count, histogram
+from shoal.additive.variables import VariableSum
 from shoal.attacks.beliefs import (
     EntriesSeen,
     Seen,
@@ -24,7 +25,6 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.networks.contagion import Contagion
-from shoal.networks.queries import VariableSum
 from tests.networks import joint_of
 from tests.oracle.enumeration import Law, chain_law, order_law
 

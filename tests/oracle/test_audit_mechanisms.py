@@ -18,7 +18,7 @@ from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, 
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
-from shoal.networks.pairs import SecretPairs
+from shoal.events.pairs import SecretPairs
 from shoal.networks.table import JointTable
 from tests.oracle import (
     test_audit_events as events,

@@ -13,14 +13,14 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.additive.variables import VariableSum, variable_sum
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.pairs import Event, SecretPairs
-from shoal.networks.queries import VariableSum, variable_sum
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from tests.networks import entry_facts, joint_of, random_network
 from tests.oracle.audit_tasks import report

@@ -11,15 +11,15 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import count
+from shoal.additive.variables import variable_sum
 from shoal.core.task import EachEntry, Task
 from shoal.core.walk import LOST
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup
 from shoal.networks.exact import secret_loss
 from shoal.networks.laws import independent, table_laws
-from shoal.networks.pairs import Event, SecretPairs
-from shoal.networks.queries import variable_sum
 from shoal.networks.table import JointTable
 
 STATES = ("well", "ill")

@@ -13,12 +13,12 @@ import pytest
 
 import shoal
 from shoal.additive.mixture import TooLarge
+from shoal.additive.variables import VariableSum
 from shoal.networks import large
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.exact import network_answers, secret_loss
 from shoal.networks.large import LargeSums
 from shoal.networks.laws import independent
-from shoal.networks.queries import VariableSum
 from tests.networks import entry_facts, joint_of, lattice, literature, random_network, true_loss
 
 

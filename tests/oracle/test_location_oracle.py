@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from shoal.chains.families import OrderChain
-from shoal.chains.hidden import motion_of
 from shoal.chains.model import MarkovChain
+from shoal.core.motion import motion_of
 from shoal.core.task import Model, Task
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine

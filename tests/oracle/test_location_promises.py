@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.chains.hidden import motion_of
 from shoal.core.errors import PromiseBroken
+from shoal.core.motion import motion_of
 from shoal.noise.primitives import SeededRng
 from shoal.places.runtime import Forgetting, carried
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import InputError
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.closeness import SecretCloseness, closeness
 from shoal.networks.contagion import Contagion, exponential_law
-from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 from tests.contract.network_tasks import crowd, household
 from tests.networks import joint_of, random_network

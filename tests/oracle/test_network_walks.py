@@ -12,6 +12,7 @@ import pytest
 from shoal.additive.choice import calibrate, verify_promise
 from shoal.additive.lift import leakage
 from shoal.additive.queries import count
+from shoal.additive.variables import variable_sum
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive
@@ -20,7 +21,6 @@ from shoal.networks import lift_row
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.influence import contractions, reaches
 from shoal.networks.lift import NetworkLift
-from shoal.networks.queries import variable_sum
 from tests.networks import joint_of, lattice, random_network
 from tests.oracle.test_network_lift import worst_mechanism
 

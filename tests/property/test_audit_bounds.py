@@ -22,7 +22,7 @@ from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry
-from shoal.networks.pairs import Event, SecretPairs
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 
 ROUNDING = 1e-9

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from shoal.attacks.codes import follow, likeliest, pushed, total
-from shoal.chains.hidden import motion_of
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.core.motion import motion_of
 
 Case = tuple[MarkovChain, Floats]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from shoal.chains.hidden import motion_of
 from shoal.core.errors import InputError
+from shoal.core.motion import motion_of
 from shoal.geometry.body import symmetric_hull
 from shoal.places.policy import REPAIRS, PolicyGraph, location_set, surrogates
 from shoal.places.queries import Measurement, measurement

@@ -21,9 +21,9 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
-from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import ZeroSumLaplace
 

@@ -82,6 +82,7 @@ NARROWING = (
     "additive/plans.py",
     "additive/queries.py",
     "additive/quilt.py",
+    "additive/variables.py",
     "noise/laplace.py",
 )
 

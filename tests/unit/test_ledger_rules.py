@@ -15,9 +15,9 @@ from shoal.chains.model import MarkovChain
 from shoal.core.charge import AsEntryDP, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, Refused
 from shoal.core.task import EachEntry, Model
+from shoal.events.pairs import Event, SecretPairs
 from shoal.ledger.rules import RULES, any_total, compose, parallel, standard_conversions
 from shoal.ledger.totals import Conversions, Total, tallied
-from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 from tests.ledger_plans import (
     CHAIN,

@@ -10,13 +10,13 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count
+from shoal.additive.variables import variable_sum
 from shoal.core.errors import InputError, Refused
 from shoal.core.registry import dumps, loads
 from shoal.core.task import EachEntry
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.laws import independent
-from shoal.networks.pairs import Event, SecretPairs
-from shoal.networks.queries import variable_sum
 from shoal.noise.primitives import SeededRng
 from tests.contract.network_tasks import FLU, crowd
 from tests.networks import joint_of

@@ -16,8 +16,8 @@ from shoal.chains.model import (
     recurrent_classes,
     spectral_gap,
     stationary_law,
-    time_reversal,
 )
+from shoal.core.walk import time_reversal
 
 GOLDEN: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "data" / "chainconst.json").read_text()

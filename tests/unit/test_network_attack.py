@@ -11,6 +11,7 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count, histogram
+from shoal.additive.variables import variable_sum
 from shoal.attacks.beliefs import (
     EntriesSeen,
     Seen,
@@ -29,7 +30,6 @@ from shoal.core.numbers import Number
 from shoal.core.task import EachEntry
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.queries import variable_sum
 from shoal.networks.table import JointTable
 from shoal.noise.primitives import SeededRng
 from tests.contract.network_tasks import ILL, clinic, crowd, household

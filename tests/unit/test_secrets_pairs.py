@@ -11,7 +11,7 @@ from shoal.chains.families import MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import EachEntry, Task
-from shoal.networks.pairs import Event, SecretPairs
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 
 TABLE = JointTable.of([[0.4, 0.1], [0.1, 0.4]], variables=["ann", "bob"])

@@ -410,7 +410,7 @@ def _add(into: Weights, more: Weights, times: int = 1) -> None:
 
 def _written(model: Model) -> tuple[Any, float]:
     """The joint law of a model as a table, and how far its numbers may be off, relatively."""
-    table = model.written_out()
+    table: Any = model.written_out()
     if isinstance(table, str):
         raise Refused(f"a table of laws is not made: {table}")
     return table, 0.0 if table is model else ROUNDED

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.queries import LinearQuery, linear
+from shoal.additive.variables import VariableSum, per_variable
 from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.task import Adversary, Model, Query
-from shoal.networks.queries import VariableSum, per_variable
 from shoal.noise.laplace import is_zero_sum
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.hidden import Motion
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
+from shoal.core.motion import Motion
 
 MOST_STEPS = 2e9  # terms of all convolutions of an attack, about half a minute
 LARGEST_SUM = 2**62  # sums of weights stay below it, so that none wraps around

@@ -14,15 +14,14 @@ import numpy.typing as npt
 
 from shoal.additive.mixture import evaluation_slack, smoothed
 from shoal.additive.queries import LinearQuery
+from shoal.additive.variables import VariableSum
 from shoal.audit.result import LOSS_TOLERANCE, Witness
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Noise
-from shoal.core.task import Model, Secrets, each_entry
+from shoal.core.task import FiniteLaw, Model, Secrets, each_entry
 from shoal.core.walk import Coded, by_value, joint_evidence
-from shoal.networks.pairs import Event, named_pairs
-from shoal.networks.queries import VariableSum
-from shoal.networks.table import JointTable
+from shoal.events.pairs import Event, named_pairs
 from shoal.noise.laplace import is_zero_sum
 
 
@@ -38,7 +37,7 @@ class Fact(NamedTuple):
     probability: float
 
 
-def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
+def table_facts(table: FiniteLaw, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     """The pairs of facts to keep indistinguishable, each once; impossible facts are left out."""
     named = named_pairs(secrets)
     if named is not None:
@@ -53,13 +52,13 @@ def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     return [(a, b) for a, b in pairs if a.probability > 0 and b.probability > 0]
 
 
-def _named(table: JointTable, event: Event) -> Fact:
+def _named(table: FiniteLaw, event: Event) -> Fact:
     holds = event.holds(table)
     where = None if event.others else event.mapping()
     return Fact(event.name, where, holds, float(table.probability[holds].sum()))
 
 
-def _fact(table: JointTable, name: str, where: dict[str, tuple[str, ...]]) -> Fact:
+def _fact(table: FiniteLaw, name: str, where: dict[str, tuple[str, ...]]) -> Fact:
     holds = table.event(where)
     return Fact(name, where, holds, float(table.probability[holds].sum()))
 
@@ -167,7 +166,7 @@ class FiniteLoss(NamedTuple):
     after: tuple[float, float] = (0.0, 0.0)
 
 
-def finite_loss(table: JointTable, release: npt.ArrayLike, secrets: Secrets) -> FiniteLoss:
+def finite_loss(table: FiniteLaw, release: npt.ArrayLike, secrets: Secrets) -> FiniteLoss:
     """max over pairs (s, s') and outputs z of log P(z | s) / P(z | s'), by enumeration.
 
     `release` (…outcomes, outputs) is P(z | outcome): randomised response, several releases at
@@ -196,7 +195,7 @@ def finite_loss(table: JointTable, release: npt.ArrayLike, secrets: Secrets) -> 
     return best
 
 
-def _checked(table: JointTable, release: npt.ArrayLike) -> Floats:
+def _checked(table: FiniteLaw, release: npt.ArrayLike) -> Floats:
     law = np.asarray(release, dtype=np.float64)
     if law.shape[:-1] != table.probability.shape:
         raise InputError(

@@ -12,13 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.case import Fact, table_facts
-from shoal.chains.model import time_reversal
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model, Query, Secrets, as_events, each_entry
-from shoal.core.walk import Walk
+from shoal.core.task import FiniteLaw, Model, Query, Secrets, as_events, each_entry
+from shoal.core.walk import Walk, time_reversal
 from shoal.events.automaton import Automaton, PathLaw, compile_events, law_of, priors
-from shoal.networks.table import JointTable
 
 SHORT_LENGTHS = (
     1,
@@ -268,7 +266,7 @@ def _paths(law: PathLaw, count: int, rng: np.random.Generator) -> Ints:
 
 
 def stated_outcomes(
-    table: JointTable,
+    table: FiniteLaw,
     where: dict[str, tuple[str, ...]],
     places: tuple[Ints, ...],
     count: int,
@@ -280,7 +278,7 @@ def stated_outcomes(
 
 
 def outcomes_given(
-    table: JointTable,
+    table: FiniteLaw,
     where: dict[str, tuple[str, ...]],
     count: int,
     rng: np.random.Generator,
@@ -466,7 +464,7 @@ def _of_entry(chain: Chain, place: Place) -> FactPair | None:
 
 
 def _of_table(
-    table: JointTable, secrets: Secrets, index: int, states: tuple[str, ...]
+    table: FiniteLaw, secrets: Secrets, index: int, states: tuple[str, ...]
 ) -> list[FactPair]:
     """One contrast per pair of facts."""
     places = _places(table, states)
@@ -522,7 +520,7 @@ def _stated(fact: Fact) -> dict[str, tuple[str, ...]]:
     return fact.where
 
 
-def _places(table: JointTable, states: tuple[str, ...]) -> tuple[Ints, ...]:
+def _places(table: FiniteLaw, states: tuple[str, ...]) -> tuple[Ints, ...]:
     """Which of `states` each value of each variable is: by place where all share them."""
     if table.states is not None and len(table.states) == len(states):
         return (np.arange(len(states)),) * len(table.variables)

@@ -40,8 +40,8 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Sampler
 from shoal.core.task import EachEntry, Model, Secrets, as_family
+from shoal.events.pairs import SecretPairs
 from shoal.events.secrets import Events
-from shoal.networks.pairs import SecretPairs
 from shoal.noise.primitives import SeededRng
 
 CONFIDENCE = 0.99  # one false alarm in a hundred audits

@@ -28,7 +28,7 @@ from shoal.core.task import EntryLift, Law, Model, Query, Quilts
 from shoal.core.walk import Walk
 
 if TYPE_CHECKING:
-    from shoal.chains.hidden import Motion
+    from shoal.core.motion import Motion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -293,9 +293,18 @@ class OrderChain(ChainLaw):
         return Walk(self.states, tuples.initial, matrices, self.entry, first, tuples.length)
 
     def motion(self) -> Motion:
-        from shoal.chains.hidden import on_tuples
+        """Return the motion on tuples of entries, of which the last entry is the state shown."""
+        from shoal.core.motion import Motion, transposed
 
-        return on_tuples(self)
+        tuples = self.on_tuples()
+        return Motion(
+            size=len(self.states),
+            initial=tuples.initial,
+            shown=np.ascontiguousarray(self.tuples().T),
+            forward=(transposed(tuples.transition),),
+            length=self.length,
+            homogeneous=True,
+        )
 
     def check_events(self, secrets: Any) -> None:
         """Refuse events that cannot happen under this law, or that cannot fail to."""

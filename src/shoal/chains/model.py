@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from shoal.core.task import (
 from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Walk, held, laws_along
 
 if TYPE_CHECKING:
-    from shoal.chains.hidden import Motion
+    from shoal.core.motion import Motion
 
 SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 FOLLOWED = 4096  # entries whose sum is followed one by one when its variance is wanted
@@ -38,6 +38,7 @@ class ChainLaw(Law):
     """A law of a series that moves in time: what exact, wasserstein and the lift ask of it."""
 
     __slots__ = ()
+    in_time: ClassVar[bool] = True
 
     @property
     def tied(self) -> int | None:
@@ -254,7 +255,7 @@ class MarkovChain(ChainLaw):
         return Walk(self.states, self.initial, matrices, shown, (shown,), self.length, fixed)
 
     def motion(self) -> Motion:
-        from shoal.chains.hidden import first_order
+        from shoal.core.motion import first_order
 
         matrices = self.transition[None] if self.homogeneous else self.transition
         return first_order(list(matrices), self.initial, self.length, self.homogeneous)
@@ -444,13 +445,6 @@ def stationary_law(transition: Floats) -> Floats:
             "such states out, or give the initial law explicitly"
         )
     return law
-
-
-def time_reversal(transition: Floats, law: Floats) -> Floats:
-    """The law a step earlier, R(x, y) = law(y) P(y, x) / (law P)(x); rows of impossible x are 0."""
-    joint = (law[:, None] * transition).T
-    total = joint.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(joint, total, out=np.zeros_like(joint), where=total > 0))
 
 
 def is_reversible(transition: Floats) -> bool:

@@ -21,7 +21,7 @@ from shoal.core.task import Law, Model
 from shoal.core.walk import Walk
 
 if TYPE_CHECKING:
-    from shoal.chains.hidden import Motion
+    from shoal.core.motion import Motion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,7 +183,7 @@ class DayChain(Law):
         return Walk(self.states, self.initial, matrices, shown, (shown,), self.slots, several)
 
     def motion(self) -> Motion:
-        from shoal.chains.hidden import first_order
+        from shoal.core.motion import first_order
 
         return first_order(list(self.transition), self.initial, self.slots, homogeneous=False)
 

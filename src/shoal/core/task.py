@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
-from shoal.core.codec import Floats, Ints, Value, kind_of
+from shoal.core.codec import Bools, Floats, Ints, Value, kind_of
 from shoal.core.errors import InputError, Refused
 from shoal.core.walk import Walk
 
@@ -299,6 +299,27 @@ class Adversary(Protocol):
     def log_probability(self, rows: Ints) -> Floats: ...
 
 
+class FiniteLaw(Protocol):
+    """A joint law of named variables that is written out: what an audit of small cases reads."""
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+    @property
+    def domains(self) -> tuple[tuple[str, ...], ...]: ...
+    @property
+    def states(self) -> tuple[str, ...] | None: ...
+    @property
+    def probability(self) -> Floats:
+        """One axis for each variable, in their order."""
+        ...
+
+    def event(self, where: Mapping[str, str | Sequence[str]]) -> Bools:
+        """The outcomes in which every named variable takes one of its given values, as a mask."""
+        ...
+
+    def describe(self) -> str: ...
+
+
 class Law(Value):
     """A law of the data, or a set of laws: one member of the family an adversary may hold.
 
@@ -307,6 +328,7 @@ class Law(Value):
     """
 
     __slots__ = ()
+    in_time: ClassVar[bool] = False  # whether its variables are the slots of a series
 
     if TYPE_CHECKING:  # fields of some models, so that nothing may stand in their place
 
@@ -373,8 +395,15 @@ class Law(Value):
         """Laws on `states` that stand for a family of laws; the model itself when it is one."""
         return (self,)
 
-    def written_out(self) -> Any:
-        """The joint law as a `JointTable`, or a sentence."""
+    def check_fact(self, fact: Any) -> None:
+        """Refuse an `events.pairs.Event` about variables or values the model does not have."""
+        raise InputError(
+            f"secrets name events over variables, but {self.describe()} has none; "
+            "use EachEntry for a time series"
+        )
+
+    def written_out(self) -> FiniteLaw | str:
+        """The joint law as a table of all outcomes, or a sentence why there is none."""
         return f"{self.describe()} is not written out as a table"
 
     def adversary(self, entries: int | Sequence[int]) -> Adversary:

@@ -510,3 +510,10 @@ _LOG_2 = float(np.log(2.0))
 def _lowered(numbers: Wide, top: Ints) -> Floats:
     """numbers / 2^top, with top no smaller than their powers; what is far below counts as 0."""
     return np.asarray(np.ldexp(numbers.part, np.maximum(numbers.power - top, -FARTHEST)))
+
+
+def time_reversal(transition: Floats, law: Floats) -> Floats:
+    """The law a step earlier, R(x, y) = law(y) P(y, x) / (law P)(x); rows of impossible x are 0."""
+    joint = (law[:, None] * transition).T
+    total = joint.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(joint, total, out=np.zeros_like(joint), where=total > 0))

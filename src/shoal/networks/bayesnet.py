@@ -164,6 +164,10 @@ class BayesNet(Law):
             )
         return self.variables.index(name)
 
+    def check_fact(self, fact: Any) -> None:
+        """Refuse an event about a variable or a value the model does not have, or about an "or"."""
+        self.evidence(fact.mapping())
+
     def evidence(self, where: Where) -> dict[int, Floats]:
         """For every variable an event names, 1 at the values it allows and 0 elsewhere."""
         return allowed(where, self.variables, self.domains)

@@ -17,10 +17,10 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.task import EachEntry, Model, Secrets
 from shoal.core.walk import Wide
+from shoal.events.pairs import named_pairs
 from shoal.networks.bayesnet import BayesNet, allowed
 from shoal.networks.contagion import Contagion
 from shoal.networks.elimination import Factor, largest_sum
-from shoal.networks.pairs import named_pairs
 from shoal.networks.table import JointTable
 
 SLACK = 2.0**-44  # relative; covers the roundings of a sum of logarithms

@@ -196,6 +196,10 @@ class Contagion(Law):
         each = np.array([1.0 / math.comb(size, n) for n in range(size + 1)])
         return Wide.of(law).times(Wide.of(each)).arranged(lambda numbers: numbers[ill])
 
+    def check_fact(self, fact: Any) -> None:
+        """Refuse an event about a variable or a value the model does not have, or about an "or"."""
+        self.evidence(fact.mapping())
+
     def evidence(self, where: Where) -> dict[int, Floats]:
         """For every person an event names, 1 at the states it allows and 0 elsewhere."""
         return allowed(where, self.variables, self.domains)

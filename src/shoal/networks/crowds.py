@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.additive.variables import per_variable
 from shoal.core.codec import Floats, Ints
 from shoal.core.walk import LOST
 from shoal.networks.contagion import Contagion
 from shoal.networks.laws import Component, GivenSum, NamedSum, SumParts, contributions
-from shoal.networks.queries import per_variable
 
 FINEST = 1074  # every double is a multiple of 2^-1074
 MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds

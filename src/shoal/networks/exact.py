@@ -27,6 +27,7 @@ from shoal.additive.mixture import (
     worst_of,
 )
 from shoal.additive.queries import SUMS_ONLY, linear, too_far
+from shoal.additive.variables import per_variable
 from shoal.chains.exact.sums import DEEPEST_TABLE
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
@@ -44,7 +45,6 @@ from shoal.networks.laws import (
     independent,
     table_laws,
 )
-from shoal.networks.queries import per_variable
 from shoal.networks.table import JointTable
 
 if TYPE_CHECKING:

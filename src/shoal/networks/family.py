@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from shoal.core.family import Acts, Family, LazyModules
 
 if TYPE_CHECKING:
+    import shoal.additive.variables
+    import shoal.events.pairs
     import shoal.networks.attack
     import shoal.networks.audit
     import shoal.networks.bayesnet
     import shoal.networks.closeness
     import shoal.networks.contagion
-    import shoal.networks.pairs
-    import shoal.networks.queries
     import shoal.networks.quilts
     import shoal.networks.spec
     import shoal.networks.table
@@ -28,9 +28,9 @@ FAMILY = Family(
         "joint-table": lambda: shoal.networks.table.JointTable,
         "bayes-net": lambda: shoal.networks.bayesnet.BayesNet,
         "contagion": lambda: shoal.networks.contagion.Contagion,
-        "variable-sum": lambda: shoal.networks.queries.VariableSum,
-        "event": lambda: shoal.networks.pairs.Event,
-        "secret-pairs": lambda: shoal.networks.pairs.SecretPairs,
+        "variable-sum": lambda: shoal.additive.variables.VariableSum,
+        "event": lambda: shoal.events.pairs.Event,
+        "secret-pairs": lambda: shoal.events.pairs.SecretPairs,
         "network-quilt": lambda: shoal.networks.quilts.NetworkQuilt,
         "network-quilt-certificate": lambda: shoal.networks.quilts.NetworkQuiltCertificate,
         "secret-closeness": lambda: shoal.networks.closeness.SecretCloseness,

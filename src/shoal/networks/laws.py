@@ -19,11 +19,13 @@ import numpy as np
 
 from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.additive.queries import LinearQuery
+from shoal.additive.variables import VariableSum, per_variable
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.progress import doing
 from shoal.core.task import Secrets, each_entry
 from shoal.core.walk import LEAST_NORMAL, LOST, Wide
+from shoal.events.pairs import named_pairs
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import (
     Factor,
@@ -32,8 +34,6 @@ from shoal.networks.elimination import (
     weighted_joint,
     wide_weighted_joint,
 )
-from shoal.networks.pairs import named_pairs
-from shoal.networks.queries import VariableSum, per_variable
 from shoal.networks.table import JointTable
 
 MAX_MERGED = 20_000_000  # pairs of values when the sums of several components are added

@@ -14,6 +14,7 @@ import numpy as np
 from shoal.additive.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
 from shoal.additive.lift import climb
 from shoal.additive.queries import linear
+from shoal.additive.variables import per_variable
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, cut_short, in_time, unless_refused
@@ -23,7 +24,6 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import reaches
 from shoal.networks.lift import MAX_STATES, BagLift, NetworkLift, worse
-from shoal.networks.queries import per_variable
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
 

@@ -128,6 +128,10 @@ class JointTable(Law):
         place = np.unravel_index(flat, self.probability.shape)
         return tuple(domain[int(i)] for domain, i in zip(self.domains, place, strict=True))
 
+    def check_fact(self, fact: Any) -> None:
+        """Refuse an event about a variable or a value the table does not have."""
+        fact.holds(self)
+
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
         from shoal.networks.exact import table_answers
 

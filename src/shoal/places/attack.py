@@ -11,9 +11,9 @@ import numpy as np
 
 from shoal.attacks.beliefs import Beliefs, Privacy, entropy
 from shoal.attacks.codes import follow, likeliest, on_states
-from shoal.chains.hidden import Motion, motion_of
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
+from shoal.core.motion import Motion, motion_of
 from shoal.core.plan import Plan
 from shoal.core.progress import in_time, told
 from shoal.core.task import Model

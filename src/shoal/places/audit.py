@@ -17,9 +17,9 @@ import numpy as np
 from shoal.additive.choice import loss_as_drawn
 from shoal.additive.cone import leak, prepare
 from shoal.audit.result import Audit, Witness
-from shoal.chains.hidden import FarLaw, Motion, posterior
 from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, Refused
+from shoal.core.motion import FarLaw, Motion, posterior
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.progress import cut_short, in_time, time_over, told

@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.hidden import Motion, motion_of
 from shoal.core.codec import Bools, Ints, Value, locked
 from shoal.core.errors import InputError
+from shoal.core.motion import Motion, motion_of
 from shoal.core.numbers import Number, exact, positive, whole
 from shoal.core.records import checked_states, label
 from shoal.core.task import Model

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.additive.plans import Mechanism
-from shoal.chains.hidden import motion_of, posterior
 from shoal.core.charge import Composition, Guarantee, OneStream, PerStep, Rng, categorical, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
+from shoal.core.motion import motion_of, posterior
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Proof
 from shoal.core.progress import OutOfTime, in_time, no_time_limit, told

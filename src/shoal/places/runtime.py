@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.hidden import FarLaw, Motion, motion_of, posterior
 from shoal.core.charge import Guarantee
 from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.core.errors import InputError
+from shoal.core.motion import FarLaw, Motion, motion_of, posterior
 from shoal.core.records import label
 from shoal.core.task import Model
 from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT

@@ -20,7 +20,7 @@ from shoal.core.task import Law, Model
 from shoal.places.map import Grid
 
 if TYPE_CHECKING:
-    from shoal.chains.hidden import Motion
+    from shoal.core.motion import Motion
 
 
 ROW_TOLERANCE = 1e-9  # rows further from 1 than this are refused
@@ -135,7 +135,7 @@ class SparseChain(Law):
         return path
 
     def motion(self) -> Motion:
-        from shoal.chains.hidden import first_order
+        from shoal.core.motion import first_order
 
         return first_order([self.matrix()], self.initial, self.length, homogeneous=True)
 

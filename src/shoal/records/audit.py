@@ -15,8 +15,8 @@ from shoal.audit.result import Finding, Witness
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import doing, time_over
+from shoal.events.pairs import Event, SecretPairs
 from shoal.networks.audit import network_finding, table_finding
-from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 from shoal.records.field import PairwiseField, as_field, as_network, field_of_pairs, summable
 from shoal.records.ties import Dependence, RecordGroups

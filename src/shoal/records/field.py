@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.mixture import DEEPEST_LINEAR
+from shoal.additive.variables import per_variable
 from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
@@ -29,7 +30,6 @@ from shoal.networks.laws import (
     contributions,
     parts_of,
 )
-from shoal.networks.queries import per_variable
 from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
 from shoal.records.sources import FriendModel
 from shoal.records.ties import Dependence, RecordDomain, TiedRecords, checked_ties, ordered_ties

@@ -23,10 +23,10 @@ from shoal.additive.cone import (
     tighten,
     two_valued,
 )
-from shoal.chains.model import recurrent_classes, stationary_law, time_reversal
+from shoal.chains.model import recurrent_classes, stationary_law
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.walk import UNIT, Kernel, Powers, PowerWalk, next_support
+from shoal.core.walk import UNIT, Kernel, Powers, PowerWalk, next_support, time_reversal
 
 if TYPE_CHECKING:
     from shoal.chains.lift.neighbours import NeighbourSide

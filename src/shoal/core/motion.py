@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.families import OrderChain
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Model
@@ -195,26 +194,13 @@ def first_order(
         size=len(initial),
         initial=initial,
         shown=np.arange(len(initial))[None, :],
-        forward=tuple(_transposed(matrix) for matrix in matrices),
+        forward=tuple(transposed(matrix) for matrix in matrices),
         length=length,
         homogeneous=homogeneous,
     )
 
 
-def on_tuples(chain: OrderChain) -> Motion:
-    """The motion of a chain of higher order: it walks on tuples of entries."""
-    tuples = chain.on_tuples()
-    return Motion(
-        size=len(chain.states),
-        initial=tuples.initial,
-        shown=np.ascontiguousarray(chain.tuples().T),
-        forward=(_transposed(tuples.transition),),
-        length=chain.length,
-        homogeneous=True,
-    )
-
-
-def _transposed(matrix: Any) -> Any:
+def transposed(matrix: Any) -> Any:
     """The transposed matrix in sparse rows, for products with a column of beliefs."""
     from scipy.sparse import csr_array
 

@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import ChainLaw
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.records import labels
-from shoal.core.task import Model, Secrets
+from shoal.core.task import FiniteLaw, Model, Secrets
 from shoal.events.event import AllOf, AnyOf, TimeEvent, visit
 from shoal.events.secrets import Events
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.contagion import Contagion
-from shoal.networks.table import JointTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +52,7 @@ class Event(Value):
         own = Event(self.name, self.where)
         return (own, *(fact for other in self.others for fact in other.alternatives()))
 
-    def holds(self, table: JointTable) -> npt.NDArray[np.bool_]:
+    def holds(self, table: FiniteLaw) -> npt.NDArray[np.bool_]:
         """The outcomes of a table in which the event holds."""
         parts = [table.event(fact.mapping()) for fact in self.alternatives()]
         return np.asarray(np.logical_or.reduce(parts))
@@ -106,21 +102,13 @@ class SecretPairs(Value):
         return "the named pairs of facts"
 
     def check(self, family: tuple[Model, ...]) -> None:
-        """Named events need models that have their variables and values."""
+        """Refuse a model that lacks one of the events' variables or values."""
         for model in family:
-            if isinstance(model, ChainLaw):
+            if model.in_time:
                 self.over_time().check((model,))
-                continue
-            if not isinstance(model, JointTable | BayesNet | Contagion):
-                raise InputError(
-                    f"secrets name events over variables, but {model.describe()} has none; "
-                    "use EachEntry for a time series"
-                )
-            for event in {event for pair in self.pairs for event in pair}:
-                if isinstance(model, JointTable):
-                    event.holds(model)
-                else:
-                    model.evidence(event.mapping())
+            else:
+                for event in {event for pair in self.pairs for event in pair}:
+                    model.check_fact(event)
 
     def over_time(self) -> Events:
         """The same pairs as events over the slots of a series."""
@@ -128,7 +116,7 @@ class SecretPairs(Value):
 
     def admit(self, records: Any, family: tuple[Model, ...]) -> None:
         """Refuse series that are shorter than their chain: its slots are what the pairs name."""
-        if any(isinstance(model, ChainLaw) for model in family):
+        if any(model.in_time for model in family):
             self.over_time().admit(records, family)
 
     def tied_under(self, model: Model) -> int | None:

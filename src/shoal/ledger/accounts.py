@@ -84,6 +84,10 @@ class Limit:
         return f"{self.unit} of {subject} in {period} for {who}"
 
 
+class UnreadableCharge(LedgerError):
+    """A stored charge this program cannot read: nothing more is released about its subject."""
+
+
 def _short(amount: Fraction) -> str:
     return str(amount) if -LARGEST_LIMIT < amount < LARGEST_LIMIT else "larger than that"
 
@@ -243,6 +247,9 @@ class Judge:
     def _verdict(
         self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...], n: int = 1
     ) -> BudgetError | None:
+        unreadable = self._unreadable(counts)
+        if unreadable is not None:
+            return unreadable
         everyone = tally(counts, self.plan, charge.period)
         try:
             any_total(more(everyone, charge.plan, charge.part, n), self.conversions)
@@ -254,6 +261,24 @@ class Judge:
                 check(limit, spent, charge, self.conversions, n)
         except BudgetError as refusal:
             return refusal
+        return None
+
+    def _unreadable(self, counts: Counter[Kind]) -> UnreadableCharge | None:
+        """Return why some stored charge cannot be read; None when all can.
+
+        Charges of every period are read, not only those that a total needs: what a charge that
+        nobody can read has told is unknown.
+        """
+        try:
+            for name in {kind.plan for kind in counts}:
+                self.plan(name)
+            for kind in counts:
+                _part(kind)
+        except UnreadableCharge as error:
+            return UnreadableCharge(
+                f"a stored charge about this subject cannot be read ({error}), so nothing more is "
+                "released about it; use a version of Shoal that reads it, or restore the ledger"
+            )
         return None
 
 
@@ -275,6 +300,6 @@ def _part(kind: Kind) -> Part:
     try:
         return Part.stored(kind.part)
     except (ValueError, TypeError, AttributeError):
-        raise LedgerError(
+        raise UnreadableCharge(
             "a part of a charge cannot be read: was it changed by hand? run ledger verify"
         ) from None

@@ -17,7 +17,7 @@ from shoal.core.charge import EVERYBODY, Charge
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import KINDS, dumps, loads
-from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit
+from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit, UnreadableCharge
 from shoal.ledger.schema import ENTRIES, Head, entry_hash, now
 from shoal.ledger.totals import entry_eta
 
@@ -344,13 +344,15 @@ def stored_plan(connection: Connection, plan: str) -> Plan:
     """The plan with this fingerprint."""
     document = connection.execute(_PLAN, {"plan": plan}).scalar()
     if document is None:
-        raise LedgerError(f"plan {plan[:12]}… was charged but is not stored; run ledger verify")
+        raise UnreadableCharge(
+            f"plan {plan[:12]}… was charged but is not stored; run ledger verify"
+        )
     try:
         value = loads(document)
     except StoredError as error:
-        raise LedgerError(f"the stored plan {plan[:12]}… cannot be used: {error}") from None
+        raise UnreadableCharge(f"the stored plan {plan[:12]}… cannot be used: {error}") from None
     if not isinstance(value, Plan) or value.fingerprint != plan:
-        raise LedgerError(f"the stored plan {plan[:12]}… was changed; run ledger verify")
+        raise UnreadableCharge(f"the stored plan {plan[:12]}… was changed; run ledger verify")
     return value
 
 

@@ -1,0 +1,1 @@
+"""Two source trees compared act by act under the same random words."""

@@ -1,0 +1,1 @@
+"""Seeded faults in code that promises rest on, and whether tests notice them."""

@@ -50,13 +50,13 @@ class PlainBook:
         return {name for charge, _ in self.charged for name in (charge.subject, *charge.members)}
 
     def spent(self, subject: str) -> Fraction:
-        """A charge about everybody counts twice for the name it is filed under."""
-        about = (subject, "*")
+        """Every release that reads the subject's data, once: it may be named, or be everybody."""
+        about = {subject, "*"}
         return sum(
             (
                 self.costs[charge.plan]
-                * sum(name in about for name in (charge.subject, *charge.members))
                 for charge, _ in self.charged
+                if about & {charge.subject, *charge.members}
             ),
             Fraction(0),
         )

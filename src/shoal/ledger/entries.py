@@ -68,6 +68,11 @@ def lines(charge: Charge) -> list[str]:
     return [charge.subject, *charge.members]
 
 
+def times_counted(charge: Charge, subject: str) -> int:
+    """How often a charge counts in the account of one of its `lines`, beside that of everybody."""
+    return 0 if charge.members == EVERYBODY and subject == charge.subject else 1
+
+
 def check_names(charge: Charge) -> None:
     """Refuse names that cannot be stored, or that stand for many."""
     named = {"subject": charge.subject, "period": charge.period, "requester": charge.requester}
@@ -366,7 +371,7 @@ def caught_up(connection: Connection, subject: str, known: Account) -> Account |
 
 
 def continued(known: Account, rows: Sequence[Any]) -> Account | None:
-    """An account after rows (place, hash, kind) of its chain, the first of them its known end."""
+    """An account after rows (place, hash, kind, times) of its chain, the first its known end."""
     if known.head.seq:
         if not rows or Head(*rows[0][:2]) != known.head:
             return None
@@ -374,8 +379,8 @@ def continued(known: Account, rows: Sequence[Any]) -> Account | None:
     if not rows:
         return known
     account = known.copy()
-    for place, digest, *kind in rows:
-        account.add(Head(place, digest), Kind(*kind))
+    for place, digest, *kind, times in rows:
+        account.add(Head(place, digest), Kind(*kind), times)
     return account
 
 
@@ -442,8 +447,12 @@ def adding(*conditions: str | None) -> TextClause:
 ENDS = text(f"SELECT {_HOUSE_END}, {_EVERYBODY_END}")
 VERSION = text("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
 _KIND = "period, requester, plan, part"
+# how often a line counts: that of the subject which names a charge about everybody not at all,
+# since the line of everybody counts for every subject
+_TIMES = f"CASE WHEN members = '{EACH}' THEN 0 ELSE 1 END"
+COUNTED = f"{_KIND}, sum({_TIMES})"
 _COUNTS = _among(
-    f"SELECT subject, {_KIND}, count(*) FROM shoal_entries WHERE subject IN :subjects "
+    f"SELECT subject, {COUNTED} FROM shoal_entries WHERE subject IN :subjects "
     f"GROUP BY subject, {_KIND}",
     "subjects",
 )
@@ -453,18 +462,18 @@ _HEADS = _among(
     "ON ends.subject = e.subject AND ends.place = e.place",
     "subjects",
 )
-ALL_COUNTS = text(f"SELECT subject, {_KIND}, count(*) FROM shoal_entries GROUP BY subject, {_KIND}")
+ALL_COUNTS = text(f"SELECT subject, {COUNTED} FROM shoal_entries GROUP BY subject, {_KIND}")
 _SINCE = text(
-    f"SELECT place, hash, {_KIND} FROM shoal_entries WHERE subject = :subject "
+    f"SELECT place, hash, {_KIND}, {_TIMES} FROM shoal_entries WHERE subject = :subject "
     "AND place >= :place ORDER BY place"
 )
 _NONE = "CAST(NULL AS TEXT)"
 GLANCE = text(  # all that a charge about a known subject depends on, in one statement
-    f"SELECT 'house' AS what, {_HOUSE_END} AS number, {', '.join([_NONE] * 5)} UNION ALL "
-    f"SELECT 'everybody', 0, {_EVERYBODY_END}, {', '.join([_NONE] * 4)} UNION ALL "
-    f"SELECT 'key', place, {', '.join([_NONE] * 5)} FROM shoal_entries "
+    f"SELECT 'house' AS what, {_HOUSE_END} AS number, {', '.join([_NONE] * 5)}, 0 UNION ALL "
+    f"SELECT 'everybody', 0, {_EVERYBODY_END}, {', '.join([_NONE] * 4)}, 0 UNION ALL "
+    f"SELECT 'key', place, {', '.join([_NONE] * 5)}, 0 FROM shoal_entries "
     "WHERE requester = :requester AND key = :key UNION ALL "
-    f"SELECT 'charge', place, hash, {_KIND} FROM shoal_entries "
+    f"SELECT 'charge', place, hash, {_KIND}, {_TIMES} FROM shoal_entries "
     "WHERE subject = :subject AND place >= :place"
 )
 HASH = text("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")

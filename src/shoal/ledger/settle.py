@@ -48,6 +48,7 @@ from shoal.ledger.entries import (
     row_of,
     slices,
     stored_plan,
+    times_counted,
     unpack,
 )
 from shoal.ledger.schema import NEWEST, NO_LINK, Head
@@ -392,7 +393,8 @@ class Till:
                 refused[place] = refusal
                 continue
             for name in names:
-                after[name].add(Head(after[name].head.seq + 1, ""), Kind.of(charge))
+                end = Head(after[name].head.seq + 1, "")
+                after[name].add(end, Kind.of(charge), times_counted(charge, name))
         return refused
 
     def _judge(

@@ -24,6 +24,7 @@ from shoal.core.registry import Shown
 from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
 from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.entries import (
+    COUNTED,
     Change,
     Entry,
     as_written,
@@ -439,7 +440,7 @@ def _counted(
     where = "subject = :subject" if subject is not None else "subject > :after"
     page = "" if rows is None else " LIMIT :rows"
     asked = text(
-        "SELECT subject, period, requester, plan, part, count(*) FROM shoal_entries WHERE subject "
+        f"SELECT subject, {COUNTED} FROM shoal_entries WHERE subject "
         f"IN (SELECT DISTINCT subject FROM shoal_entries WHERE {where} ORDER BY subject{page}) "
         "GROUP BY subject, period, requester, plan, part ORDER BY subject"
     )
@@ -460,6 +461,7 @@ def _etas(connection: Connection, subject: str, period: str | None, requester: s
     given = {name: value for name, value in named.items() if value is not None}
     asked = text(
         "SELECT eta, count(*) FROM shoal_entries WHERE subject IN (:subject, '*') "
+        "AND (members IS NULL OR members <> '*') "
         + "".join(f"AND {name} = :{name} " for name in given)
         + "GROUP BY eta"
     )

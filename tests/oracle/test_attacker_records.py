@@ -574,6 +574,12 @@ def test_a_law_of_cells_is_a_promise_about_cells() -> None:
     scale = float(plan.body.noise.scale)
     assert "which cell, up to 0.1 wide" in plan.guarantee.describe()
     assert "not where in it" in plan.guarantee.describe()
+    (hidden,) = [line for line in plan.explain().splitlines() if line.startswith("Protected:")]
+    assert hidden.split(":")[1].strip() == (
+        "which cell, up to 0.1 wide, any single entry lies in, not where in it"
+    )
+    values = shoal.calibrate(query, shoal.EachEntry(), model, epsilon=1, mechanism="group")
+    assert "the value of every single entry" in values.explain()
     ends = [(k / 10 + 1e-9, (k + 1) / 10 - 1e-9) for k in range(10)]
     adds = np.array([[[rounded_mean(v, 0, 1, 2)] for v in row] for row in ends])
     case = Tied(

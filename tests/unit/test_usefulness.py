@@ -59,7 +59,7 @@ def test_a_release_that_tells_something_is_not_warned_about() -> None:
     assert found.prior_error is not None
     assert found.error is not None
     assert found.error < found.prior_error < 40
-    assert "who guesses from the public model alone" in plan.explain()
+    assert "if the model is right, a guess from it alone" in plan.explain()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UselessRelease)
         plan.release(["a", "b"] * 100, rng=1)
@@ -69,9 +69,9 @@ def test_less_than_the_public_model_says_is_told() -> None:
     plan = planned(30, 0.5)
     found = usefulness(plan)
     assert not found.tells
-    assert "says less than the public model does" in found.warnings[0]
-    assert "says less than the public model does" in plan.explain()
-    with pytest.warns(UselessRelease, match="says less than the public model does"):
+    assert "If the model is right, this release says less" in found.warnings[0]
+    assert "If the model is right, this release says less" in plan.explain()
+    with pytest.warns(UselessRelease, match="If the model is right, this release says less"):
         plan.release(["a", "b"] * 10, rng=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UselessRelease)
@@ -117,7 +117,7 @@ def test_centres_that_noise_put_on_the_edge_are_told() -> None:
     assert found.clamped_ == int(np.isin(found.cluster_centers_, (0.0, 1.0)).sum()) > 0
 
 
-WARNED = r"(says less than the public model|as wide as the answer)"
+WARNED = r"(this release says less than the model|as wide as the answer)"
 
 
 def _network(epsilon: float) -> Any:
@@ -171,7 +171,7 @@ def test_every_family_compares_its_noise_with_range_and_model(made: Any) -> None
     assert re.search(WARNED, " ".join(poor.warnings))
     assert good.tells
     assert not good.warnings
-    assert "who guesses from the public model alone is off by" in made(10).explain()
+    assert "if the model is right, a guess from it alone is off by" in made(10).explain()
 
 
 def test_the_variance_of_tied_records_is_that_of_their_joint_law() -> None:

@@ -416,7 +416,8 @@ class Usefulness:
 
     `error` is the mean error of a value, `spread` how far apart two answers can be at most (None:
     no limit is known), `prior_error` the mean error of somebody who guesses from the public model
-    alone, for the value where that is largest (None: not known). `warnings` are sentences.
+    alone, for the value where that is largest and if the model is right (None: not known): on data
+    of another law the guess is worse, and the release no worse. `warnings` are sentences.
     """
 
     error: float | None
@@ -427,7 +428,7 @@ class Usefulness:
 
     @property
     def tells(self) -> bool:
-        """Whether the release says more than the range and the public model do."""
+        """Whether the release says more than the range and, if it is right, the model do."""
         if self.error is None:
             return True
         limits = [limit for limit in (self.spread, self.prior_error) if limit is not None]
@@ -440,7 +441,7 @@ class Usefulness:
         parts = [f"a value is off by {significant(self.error, 3)} {self.unit} on average"]
         if self.prior_error is not None:
             guess = significant(self.prior_error, 3)
-            parts.append(f"who guesses from the public model alone is off by {guess}")
+            parts.append(f"if the model is right, a guess from it alone is off by {guess}")
         if self.spread is not None:
             parts.append(f"answers can be {significant(self.spread, 3)} apart")
         return "; ".join(parts) + "."
@@ -526,9 +527,10 @@ def _noise_words(
         )
     if error is not None and prior is not None and error >= prior:
         return (
-            f"This release says less than the public model does: it is off by {off} on average, "
-            f"and who guesses from the model alone by {significant(prior, 3)}; release of more "
-            "entries at once, or allow a larger epsilon."
+            f"If the model is right, this release says less than the model alone: it is off by "
+            f"{off} on average, and a guess from the model by {significant(prior, 3)} where the "
+            "data is as the model expects; release of more entries at once, or allow a larger "
+            "epsilon."
         )
     return None
 

@@ -356,8 +356,8 @@ def _bounded(plan: Plan, known: _Known) -> Audit:
 
 # What a table of laws tells: every output looked at, in logarithms, under every model.
 #
-# Shares nothing with the mechanism: series are followed forwards and backwards in logarithms, named
-# variables outcome by outcome, each answer asked of the query itself.
+# By another method than the mechanism: series are followed forwards and backwards in logarithms,
+# named variables outcome by outcome, each answer asked of the query itself.
 
 
 LOG_RATIO_ROUNDING = 1e-12  # of one log-ratio, relative to its size and added to it

@@ -1,6 +1,6 @@
 """What noise in steps tells: the answer's law given each value of an entry, and every output.
 
-Shares nothing with the mechanism: series are followed forwards and backwards in logarithms, one
+By another method than the mechanism: series are followed forwards and backwards in logarithms, one
 answer at a time, named variables outcome by outcome, each answer asked of the query itself. Series
 longer than those followed are bounded by what the plan's own row and the lift say.
 """

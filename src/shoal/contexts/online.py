@@ -347,9 +347,18 @@ class OnlineCertificate(Proof):
             "Theorem 1 of mask_online.md: at every slot, whatever was shown before, every output "
             "that is possible leaves every belief within its bound (certified with rounding); "
             f"{significant(self.releases, 4)}{about} of {self.slots} slots are shown on average, "
-            f"{min(self.share, 1.0):.1%} of what any causal mechanism could show "
-            f"(at most {significant(self.most, 4)})" + (BY_THE_CLOCK if self.timed else "")
+            f"{self._beside_the_most()}" + (BY_THE_CLOCK if self.timed else "")
         )
+
+    def _beside_the_most(self) -> str:
+        """The mean number shown beside its bound; above the bound it is only by sampling."""
+        most = f"(at most {significant(self.most, 4)} on average)"
+        if self.releases > self.most:
+            return (
+                f"which is the most that any causal mechanism could show {most}, as far as "
+                "histories drawn from the model can tell"
+            )
+        return f"{self.share:.1%} of what any causal mechanism could show {most}"
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class Acts:
     job: Part | None = None  # a `jobs.drawing.StreamJob`: a file of many people's streams
     limit_time: Part | None = None  # (secrets, seconds) -> secrets that keep a time limit
     live: Part | None = None  # a `jobs.live.LiveKind`: streams by key on Spark
+    protected: Part | None = None  # plan -> what it protects, in words, where less than the secrets
     read_stream: Part | None = None  # `shoal stream`: a class that reads lines
     release_steps: Part | None = None  # `shoal release` of a plan that releases step by step
     show_attack: Part | None = None  # `shoal attack`

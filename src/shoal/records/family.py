@@ -76,6 +76,7 @@ FAMILY = Family(
         "friends": "records tied in pairs",
     },
     acts=Acts(
+        protected=lambda: shoal.records.rows.protected,
         show_attack=lambda: shoal.records.views.view_of,
         show_release=lambda: shoal.records.views.release_view,
     ),

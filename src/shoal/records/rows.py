@@ -100,12 +100,24 @@ def about_records(task: Task, epsilon: Fraction) -> Guarantee:
     unless the domain declares that the place tells nothing (`own_places`).
     """
     promise = task_guarantee(task, epsilon)
+    cells = cells_protected(task)
+    return replace(promise, over=f"{cells}, under every model of the family") if cells else promise
+
+
+def cells_protected(task: Task) -> str:
+    """What is protected where laws of records are about cells; empty where about values."""
     domains = [m.domain for m in task.family if isinstance(m, Dependence | PairwiseField)]
     unknown = [domain.width for domain in domains if not domain.known_inside]
     if not unknown:
-        return promise
-    cells = f"which cell, up to {max(unknown):.3g} wide, {task.secrets.subject} lies in"
-    return replace(promise, over=f"{cells}, not where in it, under every model of the family")
+        return ""
+    cell = f"which cell, up to {max(unknown):.3g} wide"
+    return f"{cell}, {task.secrets.subject} lies in, not where in it"
+
+
+def protected(plan: Plan) -> str:
+    """What a plan of records protects, in words: values, or no more than their cells."""
+    cells = cells_protected(plan.task)
+    return cells if cells and cells in plan.guarantee.over else plan.task.secrets.describe()
 
 
 def needed(task: Task) -> list[tuple[Dependence, Contributions]]:

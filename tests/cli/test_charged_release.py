@@ -62,8 +62,8 @@ def test_what_was_charged_before_a_refusal_is_not_lost(run: Run, folder: Path) -
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--subject", "x"), "--subject is 'x', but the data holds 2 series; drop it"),
-        (("--together",), "a release of all series together needs --subject"),
+        (("--subject", "x"), "the subject is 'x', but the data holds 2 series; drop it"),
+        (("--together",), "nothing says whose data it is; name the subject with --subject"),
         (("--seed", "1"), "--seed is given with --ledger; a ledger takes only real releases"),
         (("--state", "act"), "has no column 'act'"),
     ],

@@ -116,7 +116,7 @@ def test_a_ledger_refuses_seeded_randomness(plan: Plan) -> None:
 
 
 def test_a_ledger_needs_a_subject(plan: Plan) -> None:
-    with pytest.raises(InputError, match="subject is empty; a ledger needs to know whose data"):
+    with pytest.raises(InputError, match="nothing says whose data it is; name the subject"):
         plan.release(DATA, ledger=RecordingLedger())
 
 

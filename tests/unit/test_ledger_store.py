@@ -68,7 +68,9 @@ def content(ledger: SqlLedger) -> list[list[Any]]:
 
 
 def spend(ledger: SqlLedger, plan: Plan = TENTH, subject: str = "u", **names: Any) -> Release:
-    return plan.release(DATA, ledger=ledger, subject=subject, **names)
+    part = names.get("part")
+    data = DATA[: part[1] - part[0]] if isinstance(part, tuple) else DATA  # no longer than its part
+    return plan.release(data, ledger=ledger, subject=subject, **names)
 
 
 def always(release: Release) -> Callable[[], Release]:
@@ -383,7 +385,7 @@ def test_seeded_and_foreign_releases_are_refused(ledger: SqlLedger) -> None:
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        ({"subject": ""}, "subject is empty"),
+        ({"subject": ""}, "nothing says whose data it is"),
         ({"subject": "*"}, "stands for each one"),
         ({"requester": "*"}, "stands for each one"),
         ({"period": "a\0b"}, "NUL"),
@@ -590,6 +592,10 @@ def test_what_is_about_everybody_counts_for_each(ledger: SqlLedger) -> None:
     with pytest.raises(OverBudget):
         spend(ledger, subject="ann")
     spend(ledger, subject="somebody new")
+    town = ledger.spent("town")
+    assert town is not None
+    assert (town.eta, town.charges) == (Fraction(1, 10), 1)  # one release, read once
+    assert {name: total.charges for name, _, total in ledger.totals()}["town"] == 1
     before = content(ledger)
     with pytest.raises(OverBudget):
         spend(ledger, subject="town", members=EVERYBODY)  # ann has no room

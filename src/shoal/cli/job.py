@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from shoal.cli import options, show
 from shoal.core.errors import BudgetError, DataError, InputError
+from shoal.core.numbers import significant
 
 if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
@@ -296,3 +297,6 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
             f"Spend: {spent['notion']} {float(Fraction(spent['amount_each'])):g}{eta} for {each} "
             f"{spent['releases']:,} release(s) by {spent['mechanism']}"
         )
+        if spent["amount_together"] is not None:
+            total = significant(Fraction(spent["amount_together"]))
+            yield f"Together: all parts of a subject's series come to epsilon = {total}"

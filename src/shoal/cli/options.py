@@ -118,7 +118,9 @@ Start = Annotated[str | None, option("STATE", "For places: a first state that ev
 
 # what is charged, and to whom
 LedgerPath = Annotated[str | None, option("FILE", "Charge the ledger before anything is drawn.")]
-Subject = Annotated[str, option("NAME", "Whose data it is, for the ledger; else the series.")]
+Subject = Annotated[
+    str, option("NAME", "Whose data it is, for the ledger, where no series says so.")
+]
 Period = Annotated[str, option("NAME", "The period the ledger charges; another for other data.")]
 Requester = Annotated[str, option("NAME", "Who asks, for the ledger.")]
 DemoSeed = Annotated[

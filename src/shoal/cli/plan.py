@@ -32,11 +32,25 @@ Examples:
 
 @dataclass(frozen=True, slots=True)
 class RowComparison:
-    """The plan asked for, and for every row its plan or the sentence of its refusal."""
+    """The plan asked for, and for every row its plan or the sentence of its refusal.
+
+    With `every` the plan asked for is of one such part (a day) of a series and keeps epsilon over
+    all of them; every other row keeps it for one release.
+    """
 
     plan: Plan
     epsilon: Fraction
     alternatives: dict[str, Plan | str]
+    every: str | None = None
+
+    def standing(self, plan: Plan) -> str:
+        """What the promise of a row is worth, and of how many releases."""
+        from shoal.additive.choice import standing
+
+        if self.every is None:
+            return standing(plan)
+        covers = f"all {self.every}s together" if plan is self.plan else f"one {self.every} only"
+        return f"{standing(plan)}, for {covers}"
 
 
 def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
@@ -53,7 +67,7 @@ def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
 
 def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str, Any]:
     """The object `shoal plan --json` prints; of work that was cut short without the least error."""
-    from shoal.additive.choice import standing, verify_promise
+    from shoal.additive.choice import verify_promise
     from shoal.core.codec import encode
 
     plan = comparison.plan
@@ -81,7 +95,7 @@ def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str
         "alternatives": {
             name: {"refused": row}
             if isinstance(row, str)
-            else {"scale": row.scale, "cost": row.cost, "standing": standing(row)}
+            else {"scale": row.scale, "cost": row.cost, "standing": comparison.standing(row)}
             for name, row in comparison.alternatives.items()
         },
     }
@@ -178,7 +192,8 @@ def plan(
         if request.data is not None and request.data.parts:
             own = request.plan(parts=True)
             rows = {**comparison.alternatives, own.mechanism: own}
-            comparison = replace(comparison, plan=own, alternatives=rows)
+            every = request.data.every
+            comparison = replace(comparison, plan=own, alternatives=rows, every=every)
     view: PlanView | None = plan_act("show_plan", comparison.plan)
     if as_json:
         more = {} if view is None else view.more(comparison.plan)
@@ -221,7 +236,7 @@ def print_noise(comparison: RowComparison) -> None:
 
     out = show.console()
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    cells = _cells(plans, comparison.plan, ascii_only=out.options.ascii_only)
+    cells = _cells(plans, comparison, ascii_only=out.options.ascii_only)
     unit = comparison.plan.task.query.unit
     out.print(f"Noise of every mechanism: its scale, and the mean error of a value, in {unit}:")
     titles = ("mechanism", "scale", "error", "", "promise")
@@ -245,9 +260,10 @@ def _reasons(refused: dict[str, str]) -> list[str]:
     ]
 
 
-def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
-    from shoal.additive.choice import standing
-
+def _cells(
+    plans: list[Plan], comparison: RowComparison, *, ascii_only: bool
+) -> list[tuple[str, ...]]:
+    chosen = comparison.plan
     errors = [mean_error(plan) or 0.0 for plan in plans]
     # a bar for group privacy at full length would leave no room to tell the others apart
     longest = min(max(errors), LONGEST_BAR * (mean_error(chosen) or max(errors)))
@@ -257,7 +273,7 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
             "–" if plan.scale is None else significant(plan.scale),
             significant(error),
             show.bar(error, longest, ascii_only=ascii_only, width=show.HALF),
-            ("chosen, " if plan.mechanism == chosen.mechanism else "") + standing(plan),
+            ("chosen, " if plan.mechanism == chosen.mechanism else "") + comparison.standing(plan),
         )
         for plan, error in zip(plans, errors, strict=True)
     ]

@@ -167,12 +167,15 @@ def _either(words: tuple[str, ...]) -> str:
 
 def _released(wish: ReleaseWish) -> None:
     """The release that goes with the plan: of everything at once, or step by step."""
-    from shoal.cli.sources import columns_in, load_plan
+    from shoal.cli.sources import Source, check_account, columns_in
     from shoal.core.plan import Machine
 
     calendar = wish.every in CALENDAR
     asked = replace(columns_in(wish), every=wish.every if calendar else None)
-    plan, columns = load_plan(wish.source, asked)
+    source = Source.read(wish.source, asked)
+    columns = source.columns
+    check_account(wish, columns)
+    plan = source.plan()
     if not isinstance(plan.body, Machine):
         _check_suffix(wish.out, SUFFIXES, "releases")
         if wish.every and not calendar:
@@ -193,11 +196,10 @@ def _released(wish: ReleaseWish) -> None:
     if steps is None:
         raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")
     _check_suffix(wish.out, TABLES, "tables")
-    single = (wish.subject, wish.requester, wish.key, wish.members)
-    if any(single) or wish.together is not None:
+    if any((wish.requester, wish.key, wish.members)) or wish.together is not None:
         raise InputError(
-            "--subject, --requester, --key, --members, --together and --each are for single "
-            f"releases, and {plan.mechanism} answers step by step; drop them"
+            "--requester, --key, --members, --together and --each are for single releases, and "
+            f"{plan.mechanism} answers step by step; drop them"
         )
     steps(plan, columns, wish)
 
@@ -243,6 +245,7 @@ def _report(
 ) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
     from shoal.additive.choice import cautions
+    from shoal.ledger.budget import total_of_parts_or_none, words_of_parts
 
     error = plan.error()
     wish.warn_of_seed()
@@ -252,7 +255,8 @@ def _report(
         body = {name: release_object(release) for name, release in releases.items()}
         secure = wish.seed is None
         told = {"path": str(wish.out), "secure": secure, "key": key or None, "releases": body}
-        show.print_json(told)
+        together = total_of_parts_or_none(plan) if parts else None
+        show.print_json({**told, "together": None if together is None else float(together)})
         return
     lines = [
         f"Released: {len(releases)} release(s) by {plan.mechanism}, in {wish.out}",
@@ -261,7 +265,7 @@ def _report(
     if error is not None:
         lines.append(f"Error: each value is {error.describe()}.")
     if parts:
-        lines += _together(plan)
+        lines.append(f"Together: {words_of_parts(plan)}.")
     for sentence in cautions(plan):
         typer.echo(f"WARNING: {sentence}", err=True)
     if key:
@@ -269,21 +273,6 @@ def _report(
     if len(releases) == 1:
         lines[1:1] = _values(next(iter(releases.values())))
     show.console().print(show.paragraphs("\n".join(lines)))
-
-
-def _together(plan: Plan) -> list[str]:
-    """What all parts of a series come to, where a theorem adds them."""
-    from shoal.core.errors import CannotCompose
-    from shoal.ledger.budget import promise_of_parts
-
-    try:
-        amount = significant(promise_of_parts(plan))
-    except CannotCompose:
-        return []
-    return [
-        f"Together: all parts of a series promise epsilon = {amount} about any entry of it, "
-        "however many there are."
-    ]
 
 
 def _values(release: Release) -> list[str]:

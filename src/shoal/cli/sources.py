@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
     from shoal.data.table import Dataset
     from shoal.data.times import Pauses
-    from shoal.spec.request import DataSection
+    from shoal.spec.request import DataSection, Request
 
 Records = dict[str, Any]  # name of a series to its checked records
 
@@ -36,6 +36,7 @@ class ChargedTo:
     """
 
     wish: ReleaseWish
+    subject: str = ""
     key: str = ""
     members: tuple[str, ...] = ()
     periods: str = "parts"
@@ -55,13 +56,12 @@ class ChargedTo:
         """
         if wish.ledger is None:
             return cls(wish=wish)
-        if wish.period and parts:
-            raise InputError("--period and --every both name periods; drop one of them")
         periods = columns.periods or ("parts" if parts else None)
         return cls(
             wish=wish,
+            subject=columns.subject or "",
             key=wish.key or secrets.token_hex(8),
-            members=members_of(_members(wish, columns), wish.subject, together),
+            members=members_of(_members(wish, columns), columns.subject or "", together),
             periods=check_periods(periods, "--period") if wish.period or parts else "parts",
             parts=parts,
         )
@@ -71,19 +71,17 @@ class ChargedTo:
         if self.wish.ledger is None:
             return
         self._check_names(names)
-        if together and not self.wish.subject:
-            raise InputError(
-                "a release of all series together needs --subject, under which it is charged"
-            )
+        if together and not self.subject:
+            raise InputError(UNNAMED)
         if self.members and len(names) > 1:
             raise InputError(
                 "--members are those of one release about many people; name --together too"
             )
         owners = {self.parts[name].subject if name in self.parts else name for name in names}
-        if self.wish.subject and len(owners) > 1:
+        if self.subject and len(owners) > 1:
             raise InputError(
-                f"--subject is {self.wish.subject!r}, but the data holds {len(owners)} series; "
-                "drop it, and each series is charged under its own name"
+                f"the subject is {self.subject!r}, but the data holds {len(owners)} series; "
+                "drop it (--subject, or [data] subject), and each is charged under its own name"
             )
 
     def _check_names(self, names: list[str]) -> None:
@@ -91,12 +89,12 @@ class ChargedTo:
         from shoal.ledger.entries import can_hold
 
         said = {
-            "--subject": self.wish.subject,
+            "--subject": self.subject,
             "--period": self.wish.period,
             "--requester": self.wish.requester,
         }
         own = self.members if self.members != EVERYBODY else ()
-        people = [*own, *([] if self.wish.subject else names)]
+        people = [*own, *([] if self.subject else names)]
         said |= {"--key": self.key, **{f"series {name!r}": name for name in people}}
         for what, name in said.items():
             if not can_hold(name) or (what.startswith("series") and not name):
@@ -149,9 +147,9 @@ class ChargedTo:
         """Whose data a release is about, and which part or period of it."""
         if name in self.parts:
             part = self.parts[name]
-            return {"subject": self.wish.subject or part.subject, **part.charged(self.periods)}
+            return {"subject": self.subject or part.subject, **part.charged(self.periods)}
         own = "part" if self.periods == "parts" and self.wish.period else "period"
-        return {"subject": self.wish.subject or name, own: self.wish.period}
+        return {"subject": self.subject or name, own: self.wish.period}
 
     def _told_on_stop(self) -> AbstractContextManager[None]:
         """A made-up key would be lost with the command, and what was charged with it."""
@@ -167,6 +165,26 @@ class ChargedTo:
             f"; {what} were charged and are kept in the ledger: repeat the command with "
             f"--key {self.key} and they cost nothing more"
         )
+
+
+UNNAMED = (
+    "--ledger is given, and nothing says whose data it is; name the subject with --subject, or as "
+    "subject in [data] of the spec, the same wherever this data is released"
+)
+
+
+def check_account(wish: ReleaseWish, columns: NamedColumns) -> None:
+    """Refuse, before any work, a charge whose subject nobody named.
+
+    The name of a file is none: the same data may lie in a file of another name.
+    """
+    if wish.ledger is None:
+        return
+    if not columns.subject and (columns.together or columns.series is None):
+        each = "" if columns.together else "; or a column with --series, for each series its own"
+        raise InputError(UNNAMED + each)
+    if wish.period and columns.every is not None:
+        raise InputError("--period and --every both name periods; drop one of them")
 
 
 def _members(wish: ReleaseWish, columns: NamedColumns) -> tuple[str, ...] | str | None:
@@ -185,7 +203,7 @@ COORDINATE_COLUMNS = ("state", "latitude", "longitude")
 
 @dataclass(frozen=True, slots=True)
 class NamedColumns:
-    """Where the entries are in a data file; None where neither spec nor options say."""
+    """Where the entries are in a data file, and whose; None where neither spec nor options say."""
 
     state: str | None = None
     series: str | None = None
@@ -202,6 +220,7 @@ class NamedColumns:
     sep: str | None = None
     every: str | None = None
     periods: str | None = None
+    subject: str | None = None
 
     @classmethod
     def of(cls, data: DataSection | None) -> NamedColumns:
@@ -234,8 +253,11 @@ class NamedColumns:
         """These columns, and those of `other` where these say nothing.
 
         Entries are states or coordinates: who names a column of either takes neither from `other`.
+        Who asks for a release of each series does not take the one subject of `other` either.
         """
         missing = [name for name in self.__slots__ if getattr(self, name) is None]
+        if self.series is not None and not self.together:
+            missing = [name for name in missing if name != "subject"]
         if any(getattr(self, name) is not None for name in COORDINATE_COLUMNS):
             missing = [name for name in missing if name not in COORDINATE_COLUMNS]
         return replace(self, **{name: getattr(other, name) for name in missing})
@@ -244,7 +266,8 @@ class NamedColumns:
 def columns_in(wish: object) -> NamedColumns:
     """The columns that the options of a command name."""
     names = (name for name in NamedColumns.__slots__ if hasattr(wish, name))
-    return NamedColumns(**{name: getattr(wish, name) for name in names})
+    said = {name: getattr(wish, name) for name in names}
+    return NamedColumns(**{name: None if value == "" else value for name, value in said.items()})
 
 
 def secrets_of(spec: Path) -> Any:
@@ -254,25 +277,47 @@ def secrets_of(spec: Path) -> Any:
     return read_request(spec).task.secrets
 
 
-def load_plan(path: Path, columns: NamedColumns | None = None) -> tuple[Plan, NamedColumns]:
-    """The plan in `path`, stored or calibrated from a spec, and `columns` over what that says.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A spec or a stored plan that was read, but not calibrated or checked; `columns` of its data.
 
-    Where series are cut into parts, the spec's epsilon is for all parts together.
+    What needs no plan is refused in between.
     """
-    from shoal.spec.fields import parse_stored, read_text
-    from shoal.spec.request import parse_request
 
-    text = read_text(path, "spec or plan")
-    if text.lstrip().startswith("{"):
-        from shoal.jobs.job import rechecked
+    path: Path
+    document: Request | str
+    columns: NamedColumns
 
-        stored = parse_stored(text, path, "plan")
-        with show.working("checking the plan"):
-            return rechecked(stored, path), columns or NamedColumns()
-    request = parse_request(text, folder=path.parent, name=str(path))
-    said = (columns or NamedColumns()).over(NamedColumns.of(request.data))
-    with show.working("calibrating"), request.limited():
-        return request.plan(parts=said.parts), said
+    @classmethod
+    def read(cls, path: Path, columns: NamedColumns | None = None) -> Source:
+        """What is in `path`, and `columns` over what it says."""
+        from shoal.spec.fields import read_text
+        from shoal.spec.request import parse_request
+
+        named, text = columns or NamedColumns(), read_text(path, "spec or plan")
+        if text.lstrip().startswith("{"):
+            return cls(path, text, named)
+        request = parse_request(text, folder=path.parent, name=str(path))
+        return cls(path, request, named.over(NamedColumns.of(request.data)))
+
+    def plan(self) -> Plan:
+        """The stored plan, or that of the spec, whose epsilon is for all parts of a series."""
+        from shoal.spec.fields import parse_stored
+
+        if isinstance(self.document, str):
+            from shoal.jobs.job import rechecked
+
+            stored = parse_stored(self.document, self.path, "plan")
+            with show.working("checking the plan"):
+                return rechecked(stored, self.path)
+        with show.working("calibrating"), self.document.limited():
+            return self.document.plan(parts=self.columns.parts)
+
+
+def load_plan(path: Path, columns: NamedColumns | None = None) -> tuple[Plan, NamedColumns]:
+    """The plan in `path`, stored or calibrated from a spec, and `columns` over what that says."""
+    source = Source.read(path, columns)
+    return source.plan(), source.columns
 
 
 class ReleaseView(NamedTuple):

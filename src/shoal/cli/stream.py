@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,8 @@ app = options.new_app()
 
 BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
 LONGEST_LINE = 2**20  # characters: a reading is a few dozen
+MOST_REASONS = 100  # for which lines are told of by themselves; others are counted together
+VALUES = re.compile(r"'[^']*'|[0-9]+")  # what like reasons may differ in
 NOT_JSON = "it is not a JSON object; write one object a line"
 NOT_READ = "it is no reading of this stream, or comes too late"
 
@@ -170,14 +173,17 @@ def stream(wish: StreamWish) -> None:
     a slot asked for again gives the same answer, a new day starts afresh. Everything a person's
     applications see must come from one such stream.
     """
-    from shoal.cli.sources import load_plan
+    from shoal.cli.sources import Source
     from shoal.core.charge import SystemRng
     from shoal.core.family import plan_act
     from shoal.core.plan import Machine
     from shoal.noise.primitives import SeededRng
 
+    source = Source.read(wish.source)
+    if wish.named_ledger is not None:
+        wish = replace(wish, subject=wish.subject or source.columns.subject or "")
     _check_options(wish)
-    plan, _ = load_plan(wish.source)
+    plan = source.plan()
     if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
     if wish.seed is not None:
@@ -247,7 +253,8 @@ def _check_options(wish: StreamWish) -> None:
         return
     if wish.seed is not None or not wish.subject:
         raise InputError(
-            "--ledger needs --subject, and takes no --seed: predictable steps are free"
+            "--ledger needs --subject, or subject in [data] of the spec, and takes no --seed: "
+            "predictable steps are free"
         )
     from shoal.ledger.entries import can_hold
 
@@ -270,7 +277,7 @@ def filtered(
     strict: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """The lines to write, one for each line read; the state is stored before a line goes out."""
-    doubtful = True
+    doubtful, unused = True, UnusedLines()
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue
@@ -281,7 +288,7 @@ def filtered(
                 continue
             before, (runner, out) = runner, lines.step(runner, reading, rng)
         except InputError as error:
-            yield _refused(number, error, strict=strict)
+            yield _refused(number, error, unused, strict=strict)
             continue
         doubt = lines.doubt(runner, reading) if doubtful else ""
         if doubt:
@@ -292,9 +299,51 @@ def filtered(
         if state is not None and runner is not before:
             _store(state, runner, last)
         yield last
+    unused.sum_up()
 
 
-def _refused(number: int, error: InputError, *, strict: bool) -> dict[str, Any]:
+@dataclass(slots=True)
+class UnusedLines:
+    """Lines that could not be used, told of once for each reason and then by their number.
+
+    Reasons that differ in numbers or quoted words alone are one. A stream need not end, so the
+    number is told again whenever it has one more digit.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)  # line of each reason
+
+    def tell(self, line: int, reason: str) -> None:
+        """Count a line, and tell of it where it is the first, tenth, hundredth, … of its reason."""
+        like = VALUES.sub("", reason)
+        if len(self.first) >= MOST_REASONS and like not in self.first:
+            like = ""
+        self.first.setdefault(like, line)
+        self.counts[like] = self.counts.get(like, 0) + 1
+        if self.counts[like] == 1:
+            typer.echo(f"WARNING: line {line} is not used: {escaped(reason)}", err=True)
+        elif _told_at(self.counts[like]):
+            self._tell_count(like)
+
+    def sum_up(self) -> None:
+        """Tell, at the end, of the lines since the last count."""
+        for like, count in self.counts.items():
+            if not _told_at(count):
+                self._tell_count(like)
+
+    def _tell_count(self, like: str) -> None:
+        words = f"{self.counts[like]:,} lines are not used for the reason of line"
+        typer.echo(f"WARNING: {words} {self.first[like]:,}", err=True)
+
+
+def _told_at(count: int) -> bool:
+    """Whether a count is 1, 10, 100, …"""
+    return str(count).rstrip("0") == "1"
+
+
+def _refused(
+    number: int, error: InputError, unused: UnusedLines, *, strict: bool
+) -> dict[str, Any]:
     """The answer to a line that cannot be used.
 
     What is wrong is for the owner of the readings alone: whoever sees the answers is told only
@@ -302,7 +351,7 @@ def _refused(number: int, error: InputError, *, strict: bool) -> dict[str, Any]:
     """
     if strict:
         raise DataError(f"line {number}: {error}") from None
-    typer.echo(f"WARNING: line {number} is not used: {escaped(str(error))}", err=True)
+    unused.tell(number, str(error))
     return {"line": number, "error": NOT_JSON if str(error) == NOT_JSON else NOT_READ}
 
 

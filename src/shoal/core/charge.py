@@ -278,17 +278,22 @@ EVERYBODY = ("*",)  # the members of an aggregate over all subjects, known or no
 class Part:
     """Which entries of one series a release reads; all of them when nothing is said.
 
-    `span` holds entries from the first up to, not including, the second, counted from 0. `name`
-    is a part that shares no entry with any part of another name (a week, a ward): whoever names
-    it vouches for that. ledger/rules.md, section 10.
+    `span` holds entries from the first up to, not including, the second, counted from 0; with
+    `seconds` it holds the entries of these seconds since 1970. `name` is a part that shares no
+    entry with any part of another name (a week, a ward): whoever names it vouches for that. How
+    entry numbers, seconds and names lie to each other nobody knows, so parts said in different
+    ways count as if they met. ledger/rules.md, section 10.
     """
 
     span: tuple[int, int] | None = None
     name: str = ""
+    seconds: bool = False
 
     def __post_init__(self) -> None:
         if self.span is not None and self.name:
             raise InputError(f"part is {self.name!r} and span {self.span}; give one of them")
+        if self.seconds and self.span is None:
+            raise InputError("seconds is said of a part without a span; give the span, or drop it")
         if self.span is None:
             return
         ends: tuple[Any, ...] = tuple(self.span)
@@ -308,10 +313,10 @@ class Part:
 
     @property
     def text(self) -> str:
-        """The part as it is stored: "" for all of the data, "0..1440" or "=name"."""
+        """The part as it is stored: "" for all of the data, "0..1440", "0..86400s" or "=name"."""
         if self.span is None:
             return f"={self.name}" if self.name else ""
-        return f"{self.span[0]}..{self.span[1]}"
+        return f"{self.span[0]}..{self.span[1]}{'s' if self.seconds else ''}"
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -322,7 +327,28 @@ class Part:
         if text.startswith("="):
             return Part(name=text[1:])
         first, _, second = text.partition("..")
-        return Part(span=(int(first), int(second)))
+        span = int(first), int(second.removesuffix("s"))
+        return Part(span=span, seconds=second.endswith("s"))
+
+    def check_size(self, entries: int | None) -> None:
+        """Refuse data of more `entries` than a span has: it reads entries the span leaves out.
+
+        None stands for data whose entries are not counted. Of seconds and of names nothing is
+        known: a second may hold any number of entries.
+        """
+        if self.span is None or self.seconds:
+            return
+        first, after = self.span
+        if entries is None:
+            raise InputError(
+                f"part is {self.span}, a span of entries, and this data is no series of them; "
+                "name the part instead"
+            )
+        if entries > after - first:
+            raise InputError(
+                f"part is {self.span}, a span of {after - first:,}, and the data holds {entries:,} "
+                "entries; give the span of all entries that are read, or only the data of the part"
+            )
 
 
 WHOLE = Part()
@@ -356,7 +382,7 @@ class PartOf(NamedTuple):
         """What a charge says of it: a part of the series, or a period independent of the others."""
         if check_periods(periods, "every") == "independent":
             return {"period": self.period}
-        return {"part": Part(span=self.span)}
+        return {"part": Part(span=self.span, seconds=True)}
 
 
 def covered(first: int, last: int, subject: str) -> tuple[int, int]:
@@ -393,6 +419,28 @@ class Charge:
     def __post_init__(self) -> None:
         if not self.subject:
             raise InputError("subject is empty; a ledger needs to know whose data is released")
+
+
+def check_subject(charged: bool, named: bool, other: str = "") -> None:
+    """Refuse to charge a ledger when nobody said whose data it is; before any other work.
+
+    A name made up from a file or a table would be another account for the same data elsewhere.
+    """
+    if charged and not named:
+        raise InputError(
+            "ledger is given, and nothing says whose data it is; name "
+            f"{other}the subject with subject=…, the same wherever this data is released"
+        )
+
+
+def check_one_owner(subject: str, owners: Sequence[str]) -> None:
+    """Refuse one subject for the data of several series."""
+    several = len(set(owners))
+    if subject and several > 1:
+        raise InputError(
+            f"subject is {subject!r}, but the data holds {several} series; drop it, and each "
+            "series is charged under its own name"
+        )
 
 
 def members_of(said: Any, subject: str, series: Sequence[str] = ()) -> tuple[str, ...]:

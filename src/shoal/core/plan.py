@@ -23,13 +23,17 @@ from shoal.core.charge import (
     Part,
     PerStep,
     Rng,
+    check_one_owner,
+    check_periods,
+    check_subject,
     members_of,
     opened,
     source_for,
 )
 from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
-from shoal.core.numbers import significant
+from shoal.core.family import plan_act
+from shoal.core.numbers import Number, significant
 from shoal.core.records import Sequences
 from shoal.core.registry import Shown, load
 from shoal.core.task import Query, Task
@@ -149,16 +153,44 @@ class Release(Shown, Value):
 
 
 class Releases(Shown, dict[str, Release]):
-    """Name of each series to its release, all by one plan."""
+    """Name of each series to its release, all by one plan.
+
+    `together` is what all releases about parts of one series come to, a `shoal.ledger.Total`; None
+    where there is one release a series, or the periods are claimed to be independent.
+    """
+
+    together: Any = None
 
     def __repr__(self) -> str:
         more = ", …" if len(self) > MOST_TOLD else ""
-        return f"<{len(self)} releases: {', '.join(list(self)[:MOST_TOLD])}{more}>"
+        names = f"{', '.join(list(self)[:MOST_TOLD])}{more}"
+        if self.together is None:
+            return f"<{len(self)} releases: {names}>"
+        amount = significant(self.together.amount)
+        return f"<{len(self)} releases, those about one series epsilon = {amount}: {names}>"
 
     @property
     def library(self) -> str | None:
         """The library of the table the data came in."""
         return next((release.library for release in self.values()), None)
+
+
+class RecordsRead(NamedTuple):
+    """Records that a task takes, checked; the library of their table; the series in them, by name.
+
+    `longest` counts the entries of the longest series; None where records are no such entries.
+    """
+
+    records: Any
+    library: str | None
+    series: tuple[str, ...]
+    longest: int | None
+
+    @classmethod
+    def of(cls, records: Any, library: str | None = None) -> RecordsRead:
+        """Records of one series, or of none."""
+        counted = isinstance(records, Sequences)
+        return cls(records, library, (), records.total if counted else None)
 
 
 CONFIDENCE = 0.95  # the usual one; `error` takes others
@@ -278,16 +310,20 @@ class Plan(Shown, Value):
         file; then `columns` name where its entries are (`state=`, `series=`, `time=`, `gap=`,
         `missing=`, `bins=`, … of `shoal.read`). Several series are released `together` only when
         asked; see `release_each`. `ledger` may be a path; a number as `rng` seeds a demo. The other
-        names are those of a `Charge`; `part` may be a span (from, to) or a name, and `members` of
-        a release of all series together are these series, unless others are named.
+        names are those of a `Charge`: a ledger asks for `subject`, whose data it is. `part` may be
+        a span (from, to), which must be as long as the data, or a name. `members` of a release of
+        all series together are these series, unless others are named.
         """
         self._check_single()
+        check_subject(ledger is not None, bool(subject))
         _warn(self)
+        stated = Part.of(part)
         with opened(ledger) as account:
             source = source_for(account, rng)
-            records, library, series = self._read(data, columns, together=together)
+            read = self._read(data, columns, together=together)
+            stated.check_size(read.longest)
             if account is None:
-                made = self._draw(records, source)
+                made = self._draw(read.records, source)
             else:
                 charge = Charge(
                     plan=self,
@@ -295,11 +331,11 @@ class Plan(Shown, Value):
                     period=period,
                     requester=requester,
                     key=key,
-                    part=Part.of(part),
-                    members=members_of(members, subject, series),
+                    part=stated,
+                    members=members_of(members, subject, read.series),
                 )
-                made = account.settle(charge, lambda: self._draw(records, source))
-        return made if library is None else replace(made, library=library)
+                made = account.settle(charge, lambda: self._draw(read.records, source))
+        return made if read.library is None else replace(made, library=read.library)
 
     def release_each(
         self,
@@ -307,33 +343,52 @@ class Plan(Shown, Value):
         *,
         series: Any = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
+        subject: str = "",
         period: str = "",
         requester: str = "",
         key: str | None = None,
         rng: Rng | int | None = None,
         periods: str = "parts",
+        epsilon: Number | None = None,
         **columns: Any,
     ) -> Releases:
-        """One release for each series of a table or a file, each charged under its own name.
+        """One release for each series of a table or a file, all by this plan.
 
-        With `every` ("day", "week", …) one for each of its days: parts of the series, in which no
-        entry pays twice, unless `periods` are claimed to be "independent". All data is read and
-        checked before the first charge.
+        A ledger charges each under its own name, or under `subject` where the data is one series.
+        With `every` ("day", "week", …) there is a release for each day of each series. A promise
+        holds for one release. What those about one series come to is `together` of what is
+        returned, and is refused above `epsilon`, which is the plan's own unless given: the plan
+        of a part that keeps it is `shoal.budget(…).plan`. Days are parts of a series, however they
+        depend on each other, unless `periods` are claimed to be "independent". All data is read
+        and checked before the first charge.
         """
         self._check_single()
+        columns |= {} if series is None else {"series": series}
+        named = load("shoal.data.entries:names_subjects")(data, columns)
+        check_subject(ledger is not None, bool(subject) or named, "a column with series=…, or ")
         with opened(ledger) as account:
             source = source_for(account, rng)
-            found, library, parts = load("shoal.data.entries:each_series")(
-                self.task, data, {**columns, "series": series}
-            )
+            found, library, parts = load("shoal.data.entries:each_series")(self.task, data, columns)
+            owners = [parts[name].subject if name in parts else name for name in found]
+            check_one_owner(subject, owners)
+            if period and parts:
+                raise InputError("period and every both name periods; drop one of them")
             releases = Releases()
-            for name, records in found.items():
+            if parts and check_periods(periods, "every") == "parts":
+                total = load("shoal.ledger.budget:check_parts")(self, epsilon)
+                most = max(map(owners.count, owners))
+                releases.together = replace(total, charges=most)
+            elif epsilon is not None:
+                raise InputError(
+                    "epsilon is for releases about parts of one series, and each release here is "
+                    "about data of its own; drop it, or give every=…"
+                )
+            for name, owner in zip(found, owners, strict=True):
                 own = None if key is None else f"{key}/{name}"
-                who = {"subject": name, "period": period, "requester": requester, "key": own}
-                if name in parts:
-                    who |= {"subject": parts[name].subject, **parts[name].charged(periods)}
-                told = {"ledger": account, **who} if account is not None else {}
-                made = self.release(records, rng=source, **told)
+                who = {"subject": subject or owner, "requester": requester, "key": own}
+                who |= parts[name].charged(periods) if name in parts else {"period": period}
+                told: dict[str, Any] = {"ledger": account, **who} if account is not None else {}
+                made = self.release(found[name], rng=source, **told)
                 releases[name] = made if library is None else replace(made, library=library)
         return releases
 
@@ -341,13 +396,11 @@ class Plan(Shown, Value):
         if not isinstance(self.body, Sampler):
             raise InputError(f"{self.mechanism} is a stream plan; use plan.start()")
 
-    def _read(
-        self, data: Any, columns: dict[str, Any], *, together: bool
-    ) -> tuple[Any, str | None, tuple[str, ...]]:
+    def _read(self, data: Any, columns: dict[str, Any], *, together: bool) -> RecordsRead:
         """The records of `data`, checked, the library of its table, and the series in it."""
         if isinstance(data, Sequences | list | tuple) and not columns:
-            return self.task.read(data), None, ()
-        found: tuple[Any, str | None, tuple[str, ...]] = load("shoal.data.entries:records_for")(
+            return RecordsRead.of(self.task.read(data))
+        found: RecordsRead = load("shoal.data.entries:records_for")(
             self.task, data, columns, together=together
         )
         return found
@@ -364,10 +417,11 @@ class Plan(Shown, Value):
         useful, careful = load("shoal.additive.choice:in_words")(self)
         models = [model.describe() for model in self.task.family]
         shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
+        protected = plan_act("protected", self)
         knows = "an adversary who knows everything but the data, and may believe "
         parts = [
             ("Asked", self.task.query.describe()),
-            ("Protected", self.task.secrets.describe()),
+            ("Protected", protected(self) if protected else self.task.secrets.describe()),
             ("From", knows + "; or ".join(shown)),
             ("Promise", self.guarantee.describe()),
             ("Mechanism", f"{self.mechanism}: {self.body.describe()}."),

@@ -15,6 +15,7 @@ from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.charge import PartOf
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
+from shoal.core.plan import RecordsRead
 from shoal.core.records import (
     Sequences,
     chains,
@@ -71,28 +72,39 @@ class EachSeries(NamedTuple):
 
 def records_for(
     task: Task, data: Any, columns: dict[str, Any], *, together: bool = False
-) -> tuple[Any, str | None, tuple[str, ...]]:
-    """The records a task takes, from a table, a file or plain values, and the table's library.
+) -> RecordsRead:
+    """The records a task takes, from a table, a file or plain values.
 
-    Third come the series of a table that are released `together`, by name.
+    They name the series of a table only where these are released `together`.
     """
     if not is_source(data):
         if columns:
             _dataset(data, None, columns)  # refuses columns of what has none
-        return task.read(data), None, ()
+        return RecordsRead.of(task.read(data))
     if not _of_states(task.query):
-        return task.read(_rows(task.query, data, columns)), library_of(data), ()
+        return RecordsRead.of(task.read(_rows(task.query, data, columns)), library_of(data))
     found, library, _ = each_series(task, data, columns)
-    names = tuple(found) if together and columns.get("series") is not None else ()
+    names = tuple(found) if together and names_subjects(data, columns) else ()
+    longest = max(records.total for records in found.values())
     if len(found) == 1:
-        return next(iter(found.values())), library, names
+        return RecordsRead(next(iter(found.values())), library, names, longest)
     if not together:
         raise InputError(
             f"the data holds {len(found)} series; release each by itself with plan.release_each("
             "data, series=…), or all in one release with together=True"
         )
     chains = tuple(chain for records in found.values() for chain in records.chains)
-    return task.read(Sequences(task.query.states, chains)), library, names
+    return RecordsRead(task.read(Sequences(task.query.states, chains)), library, names, longest)
+
+
+def names_subjects(data: Any, columns: Mapping[str, Any]) -> bool:
+    """Whether the data says itself whose each series is: by a column, or as a data set of names.
+
+    The name of a file says nothing: the same data may lie in a file of another name.
+    """
+    if isinstance(data, Dataset):
+        return data.named
+    return columns.get("series") is not None and is_source(data)
 
 
 def each_series(task: Task, data: Any, columns: dict[str, Any]) -> EachSeries:

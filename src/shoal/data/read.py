@@ -71,7 +71,8 @@ def read(
         for file, table, name in zip(files, tables, names_of(files), strict=True)
     ]
     seconds = time is not None and holds_seconds(tables[-1][time])
-    return chains_of(pl.concat(parts), columns.pause, seconds=seconds, states=columns.all_states)
+    made = chains_of(pl.concat(parts), columns.pause, seconds=seconds, states=columns.all_states)
+    return replace(made, named=columns.series is not None)
 
 
 def raw_tables(

@@ -49,14 +49,15 @@ class Dataset:
     """Several series (people, houses), each a tuple of chains of indices into `states`.
 
     A chain is a stretch without a gap. `states` are the labels that occur, sorted, unless given.
-    Where series were cut by the calendar, `parts` says of each name whose part it is. Arrays are
-    locked.
+    Where series were cut by the calendar, `parts` says of each name whose part it is. `named` is
+    False where names are made up from those of files or tables. Arrays are locked.
     """
 
     states: tuple[str, ...]
     names: tuple[str, ...]
     chains: tuple[tuple[Ints, ...], ...]
     parts: Mapping[str, PartOf] = field(default_factory=dict)
+    named: bool = True
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.chains) or len(set(self.names)) < len(self.names):
@@ -123,7 +124,7 @@ class Dataset:
         """The same series as indices into `states`, in that order."""
         place = iter(self._recoded(self._chosen(None), tuple(states)))
         chains = tuple(tuple(next(place) for _ in series) for series in self.chains)
-        return Dataset(tuple(states), self.names, chains, self.parts)
+        return Dataset(tuple(states), self.names, chains, self.parts, self.named)
 
     def describe(self) -> str:
         number = sum(map(len, self.chains))
@@ -266,7 +267,8 @@ def from_table(frame: Any, *, name: str = "data", **columns: Any) -> Dataset:
         refuse_levels(levels, f"the table: column {told.state!r}")
     told = with_bins(told, [table], ["the table"])
     tidied = tidy(table, "the table", told, name=name)
-    return chains_of(tidied, told.pause, seconds=_bare(table, told), states=told.all_states)
+    made = chains_of(tidied, told.pause, seconds=_bare(table, told), states=told.all_states)
+    return replace(made, named=told.series is not None)
 
 
 def with_bins(columns: Columns, tables: Sequence[pl.DataFrame], sources: Sequence[str]) -> Columns:

@@ -136,7 +136,7 @@ class Charging:
         if layout.every is None:  # a column names the parts
             part = Part(name=census.periods[unit])
         else:
-            part = Part(span=census.part(unit).span)
+            part = Part(span=census.part(unit).span, seconds=True)
         return replace(charge, period=self.period, part=part)
 
 

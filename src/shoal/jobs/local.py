@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.core.plan import Plan
+from shoal.core.numbers import Number
+from shoal.core.plan import Plan, Sampler
 from shoal.data.times import parse_duration
 from shoal.data.write import atomic_write, write_table
 from shoal.jobs.drawing import Charging
@@ -194,7 +195,13 @@ def check_unchanged(job: Job) -> None:
 
 
 def _report(job: Job, journal: Journal) -> JobReport:
-    return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
+    return report_of(
+        journal.events(),
+        job.plans.values(),
+        shards=job.shards,
+        files=len(job.inputs),
+        parts=job.layout.periods == "parts",
+    )
 
 
 RAW = ("missing", "bins", "unit", "tz", "where", "sep")  # as in `shoal.read`
@@ -226,6 +233,7 @@ def release_files(
     skip_bad: bool = False,
     memory: int = MEMORY,
     seed: int | None = None,
+    epsilon: Number | None = None,
     **rows: Any,
 ) -> JobReport:
     """The report of a job that releases every subject of many files, into the new folder `out`.
@@ -241,6 +249,8 @@ def release_files(
     a location row without a state or coordinates is a step at which nothing is released. `every`
     makes a release per subject and day, week, …, each charged as a part of the subject's series;
     what the periods of a column are to each other `periods` must say: "parts" or "independent".
+    A plan promises for one release; what those about the parts of a series come to is told in the
+    report's `spend`, and is refused above `epsilon`, which is the plan's own unless given.
     `rows` are `missing`, `bins`, `unit`, `tz`, `where` and `sep`, as in `shoal.read`.
 
     With a ledger each release is charged before it is drawn, under the key (name, subject, period,
@@ -255,11 +265,27 @@ def release_files(
         series=series, time=time, gap=pause, group=group, period=period_column, every=every,
         periods=periods, members=members, **calendar(plans, time, period_column), **_known(rows),
     )  # fmt: skip
+    _check_parts(layout, plans, epsilon)
     rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
     rest |= {"skip_bad": skip_bad, "seed": seed}
     return _run(
         Job.of(plans, data, out=out, layout=layout, name=name, memory=memory, **rest), engine
     )
+
+
+def _check_parts(layout: Layout, plans: Plan | Mapping[str, Plan], epsilon: Number | None) -> None:
+    """Refuse plans that promise too much where releases are about parts of one series."""
+    if layout.periods != "parts":
+        if epsilon is not None:
+            raise InputError(
+                "epsilon is for releases about parts of one series; drop it, or give every=…"
+            )
+        return
+    from shoal.ledger.budget import check_parts
+
+    for plan in [plans] if isinstance(plans, Plan) else plans.values():
+        if isinstance(plan.body, Sampler):  # a job refuses parts of streams itself
+            check_parts(plan, epsilon)
 
 
 def _known(rows: dict[str, Any]) -> dict[str, Any]:

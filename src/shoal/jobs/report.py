@@ -144,9 +144,14 @@ class JobReport:
 
 
 def report_of(
-    events: Iterable[Mapping[str, Any]], plans: Iterable[Plan], *, shards: int, files: int
+    events: Iterable[Mapping[str, Any]],
+    plans: Iterable[Plan],
+    *,
+    shards: int,
+    files: int,
+    parts: bool = False,
 ) -> JobReport:
-    """The report of what the journal holds so far."""
+    """The report of what the journal holds so far; `parts` where units are parts of a series."""
     said = list(events)
     scans = [event for event in said if event["event"] == "scanned"]
     scan: Mapping[str, Any] = scans[-1] if scans else {}
@@ -168,7 +173,7 @@ def report_of(
         rows_without_subject=scan.get("unowned", 0),
         releases=releases.total(),
         refusals=dict(sorted(refusals.items())),
-        spend=tuple(_spend(plans, releases)),
+        spend=tuple(_spend(plans, releases, parts=parts)),
         shards=shards,
         shards_done=len(done),
         rows_off_map=scan.get("off_map") or 0,  # journals of earlier versions do not tell
@@ -178,19 +183,28 @@ def report_of(
     )
 
 
-def _spend(plans: Iterable[Plan], releases: Counter[str]) -> Iterable[dict[str, Any]]:
-    """What each plan costs one unit, and how many were charged it; exact rationals as text."""
+def _spend(
+    plans: Iterable[Plan], releases: Counter[str], *, parts: bool
+) -> Iterable[dict[str, Any]]:
+    """What each plan costs one unit, and how many were charged it; exact rationals as text.
+
+    Where units are parts of a subject's series, also what all of a subject come to.
+    """
+    from shoal.ledger.budget import total_of_parts_or_none
+
     for plan in {plan.fingerprint: plan for plan in plans}.values():
         count = releases[plan.fingerprint]
         if not count:
             continue
         etas = [rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP)]
         eta = min(etas, default=None)
+        together = total_of_parts_or_none(plan) if parts else None
         yield {
             "plan": plan.fingerprint,
             "mechanism": plan.mechanism,
             "notion": plan.guarantee.notion,
             "amount_each": str(plan.guarantee.amount),
+            "amount_together": None if together is None else str(together),
             "eta_each": None if eta is None else str(eta),
             "releases": count,
             "eta_total": None if eta is None else str(Fraction(eta) * count),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -20,12 +20,13 @@ from shoal.additive.choice import as_task
 from shoal.additive.plans import noisy_plan, quietest_noise, task_guarantee
 from shoal.additive.queries import linear
 from shoal.core.charge import AsEntryDP, Part
-from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
+from shoal.core.errors import CannotCompose, InputError, PromiseBroken, Refused, ShoalError
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import CONFIDENCE, Error, Plan
 from shoal.core.registry import Shown
 from shoal.core.task import Model, Query, Secrets, Task
-from shoal.ledger.rules import compose
+from shoal.ledger.rules import compose, total_of_parts
+from shoal.ledger.totals import Total
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
         "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip
@@ -169,9 +170,46 @@ def plan_for_parts(task: Task, epsilon: Fraction) -> Plan:
     return plan
 
 
-def promise_of_parts(plan: Plan) -> float:
-    """What any number of releases by `plan`, each about a part of its own, promise together."""
-    return float(compose([plan] * 2, parts=[Part(name="one"), Part(name="other")]).amount)
+def check_parts(plan: Plan, epsilon: Number | None) -> Total:
+    """What releases by `plan` about the parts of one series come to, however many there are.
+
+    Refused above `epsilon`, which is what the plan promises for one release unless it is given.
+    """
+    total = total_of_parts(plan)
+    wanted = plan.guarantee.amount if epsilon is None else positive(epsilon, "epsilon")
+    if float(total.amount) > float(wanted) * (1 + TOTAL_TOLERANCE):
+        raise InputError(
+            f"epsilon is {significant(wanted)}, and releases by this plan about the parts of one "
+            f"series come to {significant(total.amount)} together; make the plan of a part with "
+            f"shoal.budget(query, secrets, family, epsilon={float(wanted):g}, releases=…).plan, or "
+            f"allow them with epsilon={_ceiling(total.amount):g}"
+        )
+    return total
+
+
+def total_of_parts_or_none(plan: Plan) -> Fraction | None:
+    """What releases about the parts of one series come to; None where no theorem adds them."""
+    try:
+        return total_of_parts(plan).amount
+    except CannotCompose:
+        return None
+
+
+def words_of_parts(plan: Plan) -> str:
+    """The same in words, for whoever released them."""
+    amount = total_of_parts_or_none(plan)
+    if amount is None:
+        return "no theorem says what releases about all parts of a series come to"
+    return (
+        f"all parts of a series promise epsilon = {significant(amount)} about any entry of it, "
+        "however many there are"
+    )
+
+
+def _ceiling(amount: Fraction) -> float:
+    """The least number of four digits that is not below `amount`."""
+    power = 3 - math.floor(math.log10(float(amount)))
+    return math.ceil(float(amount) * 10.0**power * (1 + 1e-12)) / 10.0**power
 
 
 def left_of(ledger: Any, subject: str, period: str = "") -> Left:
@@ -231,31 +269,43 @@ def running_eta(charges: Iterable[Any]) -> list[Fraction]:
     rules.md, section 10. A charge without η adds nothing.
     """
     whole, names = Fraction(0), {"": Fraction(0)}
-    starts, depths, deepest = [0], [Fraction(0)], Fraction(0)  # depth of entries from each start on
+    units = {unit: Depths() for unit in (False, True)}  # entries and seconds, which may meet
     found = []
     for entry in charges:
         eta, part = Fraction(entry.eta or 0), Part.stored(entry.part)
         if part.span is not None:
-            first, last = (_cut(starts, depths, at) for at in part.span)
-            for place in range(first, last):
-                depths[place] += eta
-            deepest = max(deepest, *depths[first:last])
+            units[part.seconds].add(part.span, eta)
         elif part.name:
             names[part.name] = names.get(part.name, Fraction(0)) + eta
             names[""] = max(names[""], names[part.name])
         else:
             whole += eta
-        found.append(whole + names[""] + deepest)
+        found.append(whole + names[""] + sum(unit.deepest for unit in units.values()))
     return found
 
 
-def _cut(starts: list[int], depths: list[Fraction], at: int) -> int:
-    """The place of the stretch that begins at `at`, which is made where there is none."""
-    place = bisect_left(starts, at)
-    if place == len(starts) or starts[place] != at:
-        starts.insert(place, at)
-        depths.insert(place, depths[place - 1])
-    return place
+@dataclass(slots=True)
+class Depths:
+    """What was charged over each stretch of places: `depths` from each of `starts` on."""
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    depths: list[Fraction] = field(default_factory=lambda: [Fraction(0)])
+    deepest: Fraction = Fraction(0)
+
+    def add(self, span: tuple[int, int], eta: Fraction) -> None:
+        """Charge eta over a span."""
+        first, last = (self._cut(at) for at in span)
+        for place in range(first, last):
+            self.depths[place] += eta
+        self.deepest = max(self.deepest, *self.depths[first:last])
+
+    def _cut(self, at: int) -> int:
+        """The place of the stretch that begins at `at`, which is made where there is none."""
+        place = bisect_left(self.starts, at)
+        if place == len(self.starts) or self.starts[place] != at:
+            self.starts.insert(place, at)
+            self.depths.insert(place, self.depths[place - 1])
+        return place
 
 
 def _coarser(every: str, count: int, task: Task) -> list[tuple[str, int]]:

@@ -466,6 +466,23 @@ def least_total(tally: Tally, conversions: Conversions | None = None) -> Total:
     return min(fit or totals, key=lambda total: total.amount)
 
 
+def total_of_parts(plan: Plan, conversions: Conversions | None = None) -> Total:
+    """What any number of releases by `plan` come to, each about a part of one series of its own.
+
+    Of the rules that convert Ση alone, and no entry is read twice: rules.md, section 10. The series
+    may be of any length. CannotCompose where neither applies.
+    """
+    tally = tallied([plan], [Part(span=(0, 1), seconds=True)])
+    reason = unlike(tally)
+    known = conversions or standard_conversions()
+    results = [reason] if reason else [rule(tally, known) for rule in (lift, group)]
+    totals = [one for one in results if isinstance(one, Total)]
+    if not totals:
+        raise _cannot(tally, [one for one in results if isinstance(one, str)])
+    fit = [total for total in totals if total.answers(tally)]
+    return min(fit or totals, key=lambda total: total.amount)
+
+
 def any_total(tally: Tally, conversions: Conversions | None = None) -> Total:
     """The first total that any rule gives, not the least; CannotCompose when none does.
 

@@ -133,7 +133,8 @@ def whole_promises(plan: Plan) -> tuple[Guarantee, ...]:
 def sum_eta(tally: Tally) -> Fraction | None:
     """The largest Ση over the charges that read one entry, exactly; None when one carries none.
 
-    Charges about the whole read every entry. A span and a named part may meet, two names never.
+    Charges about the whole read every entry. Parts said in different ways (spans of entries,
+    spans of seconds, names) may meet; two names never do.
     """
     etas: dict[Plan, Fraction] = {}
     for plan, _ in tally:
@@ -143,17 +144,22 @@ def sum_eta(tally: Tally) -> Fraction | None:
         etas[plan] = eta
     everywhere = sum((count * etas[plan] for plan, count in tally), Fraction(0))
     named: dict[str, Fraction] = defaultdict(Fraction)
-    spans: dict[int, Fraction] = defaultdict(Fraction)
+    spans: dict[bool, dict[int, Fraction]] = {unit: defaultdict(Fraction) for unit in (False, True)}
     for part, plan, count in tally.placed:
         eta = count * etas[plan]
         everywhere -= eta
         if part.span is None:
             named[part.name] += eta
         else:
-            spans[part.span[0]] += eta
-            spans[part.span[1]] -= eta
-    deepest = max(accumulate(spans[end] for end in sorted(spans)), default=Fraction(0))
+            spans[part.seconds][part.span[0]] += eta
+            spans[part.seconds][part.span[1]] -= eta
+    deepest = sum(map(_deepest, spans.values()), Fraction(0))
     return everywhere + max(named.values(), default=Fraction(0)) + deepest
+
+
+def _deepest(changes: Mapping[int, Fraction]) -> Fraction:
+    """The largest sum of spans over one place; `changes` is what begins and ends at each."""
+    return max(accumulate(changes[end] for end in sorted(changes)), default=Fraction(0))
 
 
 # Conversions remembered, so that a slow one never runs while a ledger is locked.
@@ -278,7 +284,7 @@ def unlike(tally: Tally) -> str | None:
     counts = sorted(count for count in known if count is not None)
     if len(counts) > 1:
         return f"their models are about {' and '.join(map(str, counts))} entries ({OTHER_DATA})"
-    last = max((part.span[1] for part, *_ in tally.placed if part.span), default=0)
+    last = _last_entry(tally)
     if counts and last > counts[0]:
         return f"a span ends at entry {last}, and their models are about {counts[0]} entries"
     return None
@@ -299,13 +305,23 @@ def families(tally: Tally) -> list[tuple[Model, ...]]:
 
 
 def _reach(tally: Tally) -> float:
-    """How long a series must be to hold every part: spans, and one stretch for each name."""
-    spans = max((part.span[1] for part, *_ in tally.placed if part.span), default=0)
+    """How long a series must be to hold every part: spans, and one stretch for each name.
+
+    Without an end where seconds are said: they may hold any number of entries.
+    """
+    if any(part.seconds for part, *_ in tally.placed):
+        return math.inf
     named: dict[str, float] = {}
     for part, plan, _ in tally.placed:
         longest = max(_longest(model) for model in plan.task.family)
         named[part.name] = max(named.get(part.name, 0), longest if part.name else 0)
-    return spans + sum(named.values())
+    return _last_entry(tally) + sum(named.values())
+
+
+def _last_entry(tally: Tally) -> int:
+    """The entry before which every span of entries ends; 0 without one."""
+    ends = (part.span[1] for part, *_ in tally.placed if part.span and not part.seconds)
+    return max(ends, default=0)
 
 
 def models(tally: Tally) -> list[Model]:

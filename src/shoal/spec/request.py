@@ -91,6 +91,9 @@ class DataSection(Section):
     release: Literal["each", "together"] = Field(
         "each", description="one release per series, or one for all series together"
     )
+    subject: Text | None = Field(
+        None, description="whose data it is, for a ledger, where no column of series says it"
+    )
 
     @property
     def parts(self) -> bool:
@@ -105,6 +108,16 @@ class DataSection(Section):
             count = "neither" if self.state is None else "both"
             raise PydanticCustomError(
                 "together", f"has {count} of state and lat with lon; name one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_owner(self) -> DataSection:
+        if self.subject is not None and self.series is not None and self.release == "each":
+            raise PydanticCustomError(
+                "together",
+                "has subject and series; each series is charged under its own name: drop subject, "
+                'or say release = "together"',
             )
         return self
 

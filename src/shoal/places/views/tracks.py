@@ -49,6 +49,7 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
         check_chart(chart, force=wish.force, maps=True)
     with show.working("reading"):
         table, columns = track_positions(wish.data, named, wish.every)
+    table = _under(named.subject, table)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)
     if is_track(wish.out):
@@ -62,6 +63,21 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
     if wish.plot is not None:
         _draw(plan, table, columns, rows, wish.plot)
     _report(plan, rows, wish)
+
+
+def _under(subject: str | None, table: pl.DataFrame) -> pl.DataFrame:
+    """The tracks of one person under the name that was given; as they are without one."""
+    import polars as pl
+
+    if subject is None:
+        return table
+    people = table["user"].n_unique()
+    if people > 1:
+        raise InputError(
+            f"the subject is {subject!r}, but the data holds {people} people; drop it, and each "
+            "is charged under its own name"
+        )
+    return table.with_columns(user=pl.lit(subject))
 
 
 def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish) -> Any:

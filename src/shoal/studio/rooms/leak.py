@@ -39,8 +39,9 @@ EXAMPLES = {"activity": "one person's week: lie, sit, stand, walk, ride, run"}
 COMMANDS = (
     "shoal leak shoal.toml",
     "shoal plan shoal.toml",
-    "shoal release shoal.toml {} -o release.json --ledger budget.db",
+    "shoal release shoal.toml {} -o release.json --ledger budget.db{}",
 )
+OWNER = " --subject me"  # where no column names whose series it is
 
 
 def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
@@ -76,7 +77,9 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "fits": fit_words(check),
         "about": ". ".join(filter(None, (data.describe(), pauses))),
         "gap": gap,
-        "commands": [line.format(shlex.quote(own)) for line in COMMANDS],
+        "commands": [
+            line.format(shlex.quote(own), "" if data.named else OWNER) for line in COMMANDS
+        ],
         "leak": leak_words(chain, epsilon),
     }
 

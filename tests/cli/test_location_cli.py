@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli import app
 from shoal.core.registry import loads
+from shoal.ledger import open_ledger
 from shoal.noise.primitives import SeededRng
 from shoal.places.walk import SparseChain
 from shoal.spec.request import spec_schema
@@ -217,6 +218,20 @@ def test_tables_of_tracks_are_released_by_the_stream(run: Run, maps: Path) -> No
     by_state = ("--series", "who", "--state", "cell", "--ledger", "l.db")
     done(run("release", "map.toml", "tracks.csv", "-o", "charged.csv", *by_state))
     assert pl.read_csv(maps / "charged.csv").height == 75
+
+
+def test_a_track_of_nobody_is_not_charged(run: Run, maps: Path) -> None:
+    pl.read_csv(maps / "tracks.csv").head(25).drop("who").write_csv(maps / "mine.csv")
+    charged = ("--state", "cell", "--ledger", "l.db")
+    whole = ("release", "map.toml", "mine.csv", "-o", "o.csv", *charged)
+    assert "nothing says whose data it is" in refused(run(*whole))
+    assert not (maps / "l.db").exists()
+    done(run(*whole, "--subject", "ann"))
+    with open_ledger(maps / "l.db") as ledger:
+        assert {name for name, _ in ledger.accounts()} == {"ann"}
+    assert pl.read_csv(maps / "o.csv")["user"].unique().to_list() == ["ann"]
+    tracks = ("release", "map.toml", "tracks.csv", "-o", "p.csv", *charged, "--series", "who")
+    assert "but the data holds 3 people" in refused(run(*tracks, "--subject", "ann"))
 
 
 def test_tables_that_make_no_sense_are_told(run: Run, maps: Path) -> None:

@@ -535,6 +535,22 @@ def test_named_parts_share_no_entry_and_a_key_belongs_to_its_part(ledger: SqlLed
         spend(ledger, part="2024-W07")
 
 
+def test_a_key_of_a_day_stored_without_its_unit_still_brings_the_release_back(
+    ledger: SqlLedger,
+) -> None:
+    """Earlier versions stored the seconds of a day as if they were numbers of entries."""
+    day = (1709510400, 1709596800)
+    first = spend(ledger, part=Part(span=day), key="k")
+    assert spend(ledger, part=Part(span=day, seconds=True), key="k") == first
+    assert len(ledger.charges()) == 1
+    with pytest.raises(InputError, match="another part"):
+        spend(ledger, part=Part(span=(day[0], day[1] + 1), seconds=True), key="k")
+    spend(ledger, part=Part(span=day, seconds=True), key="new")
+    total = ledger.spent("u")
+    assert total is not None
+    assert total.eta == Fraction(1, 5)  # whether they meet nobody knows
+
+
 def test_a_lifetime_limit_adds_up_periods_that_call_themselves_independent(
     ledger: SqlLedger,
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import shoal
 from shoal.additive.choice import usefulness
+from shoal.contexts.online import OnlineCertificate
 from shoal.core.plan import UselessRelease
 
 MATRIX = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7]]
@@ -215,3 +216,13 @@ def test_numbers_in_bins_and_boxes_have_a_range() -> None:
     assert usefulness(plan).spread == 4
     tiny = shoal.calibrate(query, shoal.EachEntry(), groups, epsilon="0.1")
     assert re.search(WARNED, " ".join(usefulness(tiny).warnings))
+
+
+def test_a_mean_of_samples_is_no_share_of_what_any_mechanism_could_show() -> None:
+    """30.68 of at most 30.35: the histories drawn were lucky, which is no 100 %."""
+    numbers = {"spread": 0.3, "histories": 64, "slots": 48}
+    above = OnlineCertificate(releases=30.68, most=30.35, **numbers).theorem  # type: ignore[arg-type]
+    assert "the most that any causal mechanism could show (at most 30.35 on average)" in above
+    assert "%" not in above
+    below = OnlineCertificate(releases=29, most=30, **numbers).theorem  # type: ignore[arg-type]
+    assert "96.7% of what any causal mechanism could show (at most 30 on average)" in below

@@ -130,7 +130,7 @@ def test_places_are_released_from_check_ins(run: Run, town: Path) -> None:
     stored = json.loads(Path(out).read_text())
     assert "round 2 cluster 8 count" in json.dumps(stored)
     charged = run("release", spec, data, "-o", out, "--force", "--ledger", str(town / "l.db"))
-    assert "needs --subject" in charged.stderr
+    assert "name the subject with --subject" in charged.stderr
     named = data.replace("checkins", "renamed")
     Path(named).write_text(Path(data).read_text().replace("latitude", "north"))
     refused = run("release", spec, named, "-o", out, "--force")

@@ -218,8 +218,8 @@ def test_a_job_of_days_is_held_to_the_same_total(tmp_path: Path) -> None:
         )
 
 
-def test_a_plan_says_which_rows_hold_for_one_day_only(run: Run, folder: Path) -> None:
-    (folder / "days.toml").write_text(
+def test_a_plan_says_which_rows_hold_for_one_day_only(run: Run, one: Path) -> None:
+    (one / "days.toml").write_text(
         NAMED.replace('gap = "10min"\n', 'gap = "10min"\nevery = "day"\n')
         .replace('mechanism = "group"\n', "")
     )  # fmt: skip
@@ -231,6 +231,14 @@ def test_a_plan_says_which_rows_hold_for_one_day_only(run: Run, folder: Path) ->
     assert "for all days together" in chosen[0]
     assert all("for one day only" in line for line in rows if line not in chosen)
     assert len(rows) > 2
+    released = run("release", "days.toml", "mine.csv", "-o", "o.json", "--json")
+    assert json.loads(released.stdout)["together"] == pytest.approx(1, abs=1e-6)
+    # a stored plan of one day is released as it is asked to be, and what that comes to is told
+    (one / "best.toml").write_text(ALONE.replace('mechanism = "group"\n', ""))
+    assert run("plan", "best.toml", "--save", "day.json").exit_code == 0
+    columns = ("--state", "activity", "--time", "minute", "--every", "day")
+    whole = run("release", "day.json", "mine.csv", "-o", "p.json", "--json", *columns)
+    assert json.loads(whole.stdout)["together"] > 1
 
 
 def test_lines_that_cannot_be_used_are_told_of_once_and_counted(run: Run) -> None:

@@ -454,7 +454,7 @@ class Plan(Shown, Value):
 
 
 class UselessRelease(UserWarning):
-    """A release that tells less than what is public anyway, or a budget that protects nothing."""
+    """A release that tells less than the range or a right model, or a budget that hides nothing."""
 
 
 @lru_cache(maxsize=256)

@@ -34,7 +34,7 @@ from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
 from shoal.core.family import plan_act
 from shoal.core.numbers import Number, significant
-from shoal.core.records import Sequences
+from shoal.core.records import RecordsRead, Sequences
 from shoal.core.registry import Shown, load
 from shoal.core.task import Query, Task
 
@@ -173,24 +173,6 @@ class Releases(Shown, dict[str, Release]):
     def library(self) -> str | None:
         """The library of the table the data came in."""
         return next((release.library for release in self.values()), None)
-
-
-class RecordsRead(NamedTuple):
-    """Records that a task takes, checked; the library of their table; the series in them, by name.
-
-    `longest` counts the entries of the longest series; None where records are no such entries.
-    """
-
-    records: Any
-    library: str | None
-    series: tuple[str, ...]
-    longest: int | None
-
-    @classmethod
-    def of(cls, records: Any, library: str | None = None) -> RecordsRead:
-        """Records of one series, or of none."""
-        counted = isinstance(records, Sequences)
-        return cls(records, library, (), records.total if counted else None)
 
 
 CONFIDENCE = 0.95  # the usual one; `error` takes others

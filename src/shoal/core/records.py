@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,24 @@ class Sequences:
         for chain in self.chains:
             total += np.bincount(chain, minlength=size)
         return total
+
+
+class RecordsRead(NamedTuple):
+    """Records that a task takes, checked; the library of their table; the series in them, by name.
+
+    `longest` counts the entries of the longest series; None where records are no such entries.
+    """
+
+    records: Any
+    library: str | None
+    series: tuple[str, ...]
+    longest: int | None
+
+    @classmethod
+    def of(cls, records: Any, library: str | None = None) -> RecordsRead:
+        """Records of one series, or of none."""
+        counted = isinstance(records, Sequences)
+        return cls(records, library, (), records.total if counted else None)
 
 
 def sequences(data: Any, states: Sequence[str]) -> Sequences:

@@ -15,8 +15,8 @@ from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.charge import PartOf
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
-from shoal.core.plan import RecordsRead
 from shoal.core.records import (
+    RecordsRead,
     Sequences,
     chains,
     label,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number
-from shoal.core.plan import Plan, Sampler
+from shoal.core.plan import Plan
 from shoal.data.times import parse_duration
 from shoal.data.write import atomic_write, write_table
 from shoal.jobs.drawing import Charging
@@ -249,15 +249,13 @@ def release_files(
     a location row without a state or coordinates is a step at which nothing is released. `every`
     makes a release per subject and day, week, …, each charged as a part of the subject's series;
     what the periods of a column are to each other `periods` must say: "parts" or "independent".
-    A plan promises for one release; what those about the parts of a series come to is told in the
-    report's `spend`, and is refused above `epsilon`, which is the plan's own unless given.
-    `rows` are `missing`, `bins`, `unit`, `tz`, `where` and `sep`, as in `shoal.read`.
+    What parts of a series come to together is in the report's `spend`, and is refused above
+    `epsilon`, else above what the plan promises for one. `rows` are the RAW of `shoal.read`.
 
     With a ledger each release is charged before it is drawn, under the key (name, subject, period,
-    plan): the same `name` brings stored values back. Where a subject is an aggregate, `members`
-    says whom it charges too: its "series", or "everybody". A job that was stopped is taken up
-    again by `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the
-    report.
+    plan), which brings stored values back. Of an aggregate `members` are charged too: its "series",
+    or "everybody". Bad files stop a job, or with `skip_bad` are named in the report; `shoal job
+    resume OUT` takes up one that was stopped.
     """
     pause = parse_duration(gap) if isinstance(gap, str) else gap
     layout = Layout(
@@ -265,17 +263,14 @@ def release_files(
         series=series, time=time, gap=pause, group=group, period=period_column, every=every,
         periods=periods, members=members, **calendar(plans, time, period_column), **_known(rows),
     )  # fmt: skip
-    _check_parts(layout, plans, epsilon)
-    rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
-    rest |= {"skip_bad": skip_bad, "seed": seed}
-    return _run(
-        Job.of(plans, data, out=out, layout=layout, name=name, memory=memory, **rest), engine
-    )
+    charged: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
+    rest = {"name": name, "memory": memory, "skip_bad": skip_bad, "seed": seed, **charged}
+    return _run(Job.of(plans, data, out=out, layout=layout, **rest), engine, epsilon)
 
 
-def _check_parts(layout: Layout, plans: Plan | Mapping[str, Plan], epsilon: Number | None) -> None:
-    """Refuse plans that promise too much where releases are about parts of one series."""
-    if layout.periods != "parts":
+def _check_parts(job: Job, epsilon: Number | None) -> None:
+    """Refuse plans that come to more than `epsilon` where releases are about parts of a series."""
+    if job.layout.periods != "parts":
         if epsilon is not None:
             raise InputError(
                 "epsilon is for releases about parts of one series; drop it, or give every=…"
@@ -283,9 +278,8 @@ def _check_parts(layout: Layout, plans: Plan | Mapping[str, Plan], epsilon: Numb
         return
     from shoal.ledger.budget import check_parts
 
-    for plan in [plans] if isinstance(plans, Plan) else plans.values():
-        if isinstance(plan.body, Sampler):  # a job refuses parts of streams itself
-            check_parts(plan, epsilon)
+    for plan in job.plans.values():
+        check_parts(plan, epsilon)
 
 
 def _known(rows: dict[str, Any]) -> dict[str, Any]:
@@ -299,7 +293,8 @@ def _known(rows: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
-def _run(job: Job, engine: str) -> JobReport:
+def _run(job: Job, engine: str, epsilon: Number | None) -> JobReport:
+    _check_parts(job, epsilon)
     if engine == "spark":
         from shoal.jobs.spark import run as run_on_spark
 

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 import jsonschema
 import pytest
 
+from shoal.gateway import client as client_module
 from shoal.gateway.client import AsyncClient, Client, GatewayError, Output
 from tests.gateway.gateway_house import COUNT, House, wait_until
 from tests.gateway.gateway_nursery import free_ports
@@ -65,9 +67,14 @@ def client(town: House, key: str) -> Client:
     return Client(town.base, town.token(key))
 
 
+def now_of(town: House) -> datetime:
+    """The time by the clock that the tests move."""
+    return datetime.fromtimestamp(town.clock(), UTC)
+
+
 def test_a_client_pushes_and_sees(town: House) -> None:
     with client(town, "one/ada-phone") as phone, client(town, "one/viewer") as viewer:
-        told = phone.push("ada", "places", lat=52.5, lon=13.36)
+        told = phone.push("ada", "places", at=now_of(town), lat=52.5, lon=13.36)
         assert (told.taken, told.dead) == (1, ())
         town.pass_time(EVERY)
         now = viewer.now("ada", "places")
@@ -88,7 +95,7 @@ def test_a_client_follows_from_an_event_loop(town: House) -> None:
             AsyncClient(town.base, town.token("one/ada-phone")) as phone,
             AsyncClient(town.base, town.token("one/ada")) as ada,
         ):
-            await phone.push("ada", "places", state="1,1")
+            await phone.push("ada", "places", at=now_of(town), state="1,1")
             await asyncio.to_thread(town.pass_time, 2 * EVERY)
             last = await ada.now("ada", "places")
             found = []
@@ -104,7 +111,7 @@ def test_a_client_follows_from_an_event_loop(town: House) -> None:
 
 def test_a_client_follows_from_the_first_output_on(town: House) -> None:
     with client(town, "one/ada-phone") as phone, client(town, "one/ada") as ada:
-        phone.push("ada", "places", state="1,1")
+        phone.push("ada", "places", at=now_of(town), state="1,1")
         town.pass_time(2 * EVERY)
         assert next(iter(ada.follow("ada", "places", after=-1))).id == 0
         with pytest.raises(GatewayError, match="no id of an output"):
@@ -336,8 +343,9 @@ def operation(document: dict[str, Any], request: httpx.Request) -> tuple[str, st
 
 
 def test_every_method_of_both_clients_is_in_the_document_and_the_other_way_round(
-    town: House,
+    town: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client_module, "now_text", lambda: "2026-03-04T08:30:00+00:00")
     document = town.http.get("/openapi.json").json()
     methods = {name for name in dir(Client) if not name.startswith("_")} - {"close"}
     assert methods == {name for name in dir(AsyncClient) if not name.startswith("_")} - {"close"}

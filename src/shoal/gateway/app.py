@@ -37,7 +37,8 @@ from shoal.gateway.keys import (
     token_of,
 )
 from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
-from shoal.gateway.rounds import Asked, Crowd, Reasons, Spoiled, take_all, warm_up
+from shoal.gateway.repeats import Reasons
+from shoal.gateway.rounds import Asked, Crowd, Spoiled, take_all, warm_up
 from shoal.gateway.routes import people, plans, streams
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.sight import Seen
@@ -71,7 +72,7 @@ class Gateway:
         self.remembered = Remembered()
         self.ticker = Ticker(self.rooms, self.hub, self.seen, self.remembered)
         self.provider = Provider(settings) if settings.oidc_issuer else None
-        self.answers = Answers(settings)
+        self.answers = Answers(settings, self.vault)
         self.jobs = Jobs(self.store)
         self.intake: Crowd[Asked, Reasons] = Crowd(
             self._take, groups=GROUPS if self.store.postgres else 1, waiting=settings.waiting

@@ -17,10 +17,11 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote, urlencode
+from uuid import uuid4
 
 import httpx
 
@@ -113,6 +114,23 @@ def post(path: str, parse: Callable[[Any], T], body: Any = None, key: str | None
     return Call("POST", path, parse, body, key is not None, headers)
 
 
+def send_readings(person: str, stream: str, readings: list[dict[str, Any]]) -> Call[Pushed]:
+    """Return the request for readings, whose tries are one request to the gateway.
+
+    Time and Idempotency-Key are set here, before the first try: a try whose answer was lost and
+    the next one say the same.
+    """
+    stamp = now_text()
+    stamped = [each if each.get("at") else {**each, "at": stamp} for each in readings]
+    path = of_stream(person, stream, "/readings")
+    return post(path, pushed, stamped, key=uuid4().hex)
+
+
+def now_text() -> str:
+    """Return the time by this machine's clock, as readings have it (RFC 3339, UTC)."""
+    return datetime.now(UTC).isoformat()
+
+
 def gone(path: str, parse: Callable[[Any], T]) -> Call[T]:
     """A request that takes something away."""
     return Call("DELETE", path, parse)
@@ -178,18 +196,25 @@ class Endpoints:
 
     @Endpoint
     def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Call[Pushed]:
-        """What became of readings; sent again they are drawn once."""
-        return Call("POST", of_stream(person, stream, "/readings"), pushed, readings, again=True)
+        """Send readings and return what became of them.
+
+        A reading without `at` is of now, by this machine's clock.
+        """
+        return send_readings(person, stream, readings)
 
     @Endpoint
     def push(
         self, /, person: str, stream: str, *, at: datetime | None = None, **reading: Any
     ) -> Call[Pushed]:
-        """What became of one reading: `context=`, or `state=`, or `lat=` and `lon=`."""
+        """Send one reading and return what became of it.
+
+        The reading is `context=`, or `state=`, or `lat=` and `lon=`. It is of `at`, or of now by
+        this machine's clock.
+        """
         if at is not None and at.tzinfo is None:
             raise ValueError("at has no zone; give it one, such as datetime.now(UTC)")
         said = {**reading, **({} if at is None else {"at": at.isoformat()})}
-        return Call("POST", of_stream(person, stream, "/readings"), pushed, [said], again=True)
+        return send_readings(person, stream, [said])
 
     @Endpoint
     def now(self, person: str, stream: str) -> Call[Output]:
@@ -334,7 +359,7 @@ class Endpoints:
 
 class Client(Endpoints):
     """The gateway behind a URL, with one key. Requests that failed on the way are made again when
-    that is harmless: readings are their own key, and what is only read changes nothing.
+    that is harmless: readings carry their time and a key, and what is only read changes nothing.
     """
 
     def __init__(self, base: str, key: str, *, http: httpx.Client | None = None) -> None:

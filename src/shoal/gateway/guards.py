@@ -17,6 +17,7 @@ from shoal.gateway.problems import MEDIA, Problem, over_limit, problem_of
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import ANSWERS
 from shoal.gateway.telemetry import log
+from shoal.gateway.vault import Vault
 
 PLAIN = (
     (b"cache-control", b"no-store"),
@@ -134,8 +135,8 @@ class Rates:
 class Answers:
     """Answers to requests that made something, given again to whoever repeats them."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._kept = settings.idempotent_hours * 3600
+    def __init__(self, settings: Settings, vault: Vault) -> None:
+        self._kept, self._vault = settings.idempotent_hours * 3600, vault
 
     def before(
         self, connection: Connection, who: Caller, name: str | None, request: Any
@@ -146,7 +147,8 @@ class Answers:
         row = connection.execute(select(ANSWERS).filter_by(**_own(who, name))).first()
         if row is None or row.made < time.time() - self._kept:
             return None
-        if row.request != _digest(request):
+        sealer, colon, _ = row.request.partition(":")
+        if not colon or row.request != self._fingerprint(who, name, request, sealer):
             raise Problem(422, "Idempotency-Key was used for another request; use a new one")
         found: dict[str, Any] = json.loads(row.body)
         return found
@@ -161,8 +163,18 @@ class Answers:
         old = delete(ANSWERS).filter_by(space=who.space).where(ANSWERS.c.made < now - self._kept)
         connection.execute(old)
         connection.execute(delete(ANSWERS).filter_by(**own))
-        values = {"status": 200, "made": now, "request": _digest(request), "body": json.dumps(body)}
+        values = {"status": 200, "made": now, "body": json.dumps(body)}
+        values["request"] = self._fingerprint(who, name, request, self._vault.newest)
         connection.execute(insert(ANSWERS), own | values)
+
+    def _fingerprint(self, who: Caller, name: str, request: Any, sealer: str) -> str:
+        """Return the name of a state key and the request's fingerprint under it.
+
+        A request may hold data, and a plain hash of few values is as good as the values.
+        """
+        canonical = json.dumps(request, sort_keys=True, default=str).encode()
+        place = f"{who.space}|{who.key}|{name}"
+        return f"{sealer}:{self._vault.fingerprint(canonical, place, sealer)}"
 
     def once(self, connection: Connection, who: Caller, name: str | None, what: str) -> None:
         """Refuse a repeated request whose answer must not be kept."""
@@ -193,11 +205,6 @@ async def respond(problem: Problem, send: Any) -> None:
 
 def _own(who: Caller, name: str) -> dict[str, Any]:
     return {"space": who.space, "key": who.key, "name": name}
-
-
-def _digest(request: Any) -> str:
-    canonical = json.dumps(request, sort_keys=True, default=str)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _caller_of(scope: Any) -> bytes:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from uuid import uuid4
 
 import httpx
 from fastapi import APIRouter, Body, Query, Request
@@ -23,7 +25,7 @@ from sqlalchemy import select
 from shoal.core.errors import InputError
 from shoal.gateway.keys import APPLICATION, DEVICE, PREFIX, Caller, basic
 from shoal.gateway.problems import Problem, not_understood
-from shoal.gateway.routes.bodies import House, ReadingBody, Who
+from shoal.gateway.routes.bodies import House, ReadingBody, ReadingKey, Who
 from shoal.gateway.routes.streams import taken
 from shoal.gateway.sight import Sight, latest
 from shoal.gateway.streams import Address
@@ -45,6 +47,7 @@ async def owntracks(
     who: Who,
     message: Annotated[dict[str, Any], Body()],
     stream: Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "places",
+    idempotency_key: ReadingKey = None,
 ) -> list[dict[str, Any]]:
     """Take a location message, and answer with the friends whose places may be seen.
 
@@ -52,7 +55,7 @@ async def owntracks(
     stream of places.
     """
     who.must_be(DEVICE)
-    await push_message(house, who, stream, message)
+    await push_message(house, who, stream, message, idempotency_key)
     viewer = await _viewer(request, house)
     if viewer is None:
         return []
@@ -62,7 +65,9 @@ async def owntracks(
     return cards
 
 
-async def push_message(house: Any, who: Caller, stream: str, message: dict[str, Any]) -> None:
+async def push_message(
+    house: Any, who: Caller, stream: str, message: dict[str, Any], key: str | None = None
+) -> None:
     """A message of the app as a reading; everything but coordinates and time is dropped here."""
     if message.get("_type") == "encrypted":
         raise not_understood(ENCRYPTED)
@@ -70,7 +75,7 @@ async def push_message(house: Any, who: Caller, stream: str, message: dict[str, 
         return
     reading = reading_of(message)
     try:
-        await taken(house, who, Address(who.space, who.holder, stream), [reading])
+        await taken(house, who, Address(who.space, who.holder, stream), [reading], key)
     except Problem as problem:
         if problem.status != 404:
             raise  # a phone without a stream of places is no error: it would try again for ever
@@ -190,21 +195,17 @@ class Bridge:
             async for message in client.messages:
                 key, content = self._keys.get(str(message.topic)), bytes(message.payload)
                 if key is not None and len(content) <= LONGEST_MESSAGE:
-                    await self._hand_on(http, key, content)
+                    body = stamped_message(content, retained=bool(message.retain))
+                    if body is not None:
+                        await self._hand_on(http, key, body)
 
-    async def _hand_on(self, http: httpx.AsyncClient, key: str, content: bytes) -> None:
-        try:
-            body = json.loads(content)
-        except ValueError:
-            log.warning("a message is no JSON")
-            return
+    async def _hand_on(self, http: httpx.AsyncClient, key: str, body: dict[str, Any]) -> None:
+        """Send a message until it is answered, at most three times; all tries are one request."""
+        headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": uuid4().hex}
         for attempt in range(3):
             try:
                 answer = await http.post(
-                    "/owntracks",
-                    params={"stream": self._stream},
-                    json=body,
-                    headers={"Authorization": f"Bearer {key}"},
+                    "/owntracks", params={"stream": self._stream}, json=body, headers=headers
                 )
             except httpx.TransportError:
                 await asyncio.sleep(2.0**attempt)
@@ -214,3 +215,24 @@ class Bridge:
                     log.warning("a message was refused", status=answer.status_code)
                 return
             await asyncio.sleep(2.0**attempt)
+
+
+def stamped_message(content: bytes, *, retained: bool) -> dict[str, Any] | None:
+    """Return a message with its time in `tst`, or None for one that cannot be handed on.
+
+    A message without a time is of now, before the first try. A broker repeats a retained one to
+    everybody who connects, so without a time it is of an unknown moment and is dropped.
+    """
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        log.warning("a message is no JSON object")
+        return None
+    if body.get("tst") is None:
+        if retained:
+            log.warning("a retained message has no time")
+            return None
+        body["tst"] = int(time.time())
+    return body

@@ -23,8 +23,18 @@ from shoal.core.plan import Release
 from shoal.gateway.advance import AccountOf, LiveStream, Output, Reading, advance, close
 from shoal.gateway.machines import SILENT, Payer, plan_of, stream_kind
 from shoal.gateway.problems import RETRY, Problem, missing
+from shoal.gateway.repeats import (
+    Answers,
+    Reasons,
+    RequestKey,
+    drop_old_answers,
+    new_answer,
+    read_answers,
+    repeated_answer,
+    write_answers,
+)
 from shoal.gateway.store import ALL
-from shoal.gateway.streams import Address, House, loaded, sealed
+from shoal.gateway.streams import Address, House, loaded, now_seconds, sealed
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, STREAMS
 from shoal.ledger.store import Within
 
@@ -175,26 +185,29 @@ AT_ONCE = 200  # slots of one stream closed in one transaction, when a server wa
 WARM = 16  # plans made ready when a worker starts
 TIDY = 10  # closed slots between two looks for outputs beyond the length of history
 
-Reasons = list[str | None]  # why each reading of a request was dead; None for those taken
-
 
 class Asked(NamedTuple):
-    """Readings of one request, and when they came."""
+    """Readings of one request, when they came, and its Idempotency-Key if it has one."""
 
     address: Address
     readings: Sequence[Reading]
     now: float
+    key: RequestKey | None = None
 
 
 class Moved(NamedTuple):
-    """A stream as it was found and as it is now; what was told, dead, or shown on the way."""
+    """A stream as it was found and as it is now; what was told, dead, or shown on the way.
+
+    `kept` are rows of answers that a repeated request will find.
+    """
 
     row: Row[Any]
     stream: LiveStream
     changed: bool
-    told: Sequence[Reasons] = ()
+    told: Sequence[Reasons | Problem] = ()
     dead: Sequence[tuple[str, int | None]] = ()
     outputs: Sequence[Output] = ()
+    kept: Sequence[dict[str, Any]] = ()
 
 
 class Closing(NamedTuple):
@@ -225,8 +238,12 @@ def take_all(
         places.setdefault(each.address, []).append(place)
     rows = _locked(connection, places.keys())
     there = [address for address in places if address in rows]
+    keyed = ((rows[each.address], each.key) for each in asked if each.address in rows)
+    known = read_answers(connection, keyed)
     works = [
-        partial(_taken, house, connection, rows[address], [asked[at] for at in places[address]])
+        partial(
+            _taken, house, connection, rows[address], [asked[at] for at in places[address]], known
+        )
         for address in there
     ]
     try:
@@ -244,6 +261,7 @@ def take_all(
     moved = [result for result in found if isinstance(result, Moved)]
     _save(house, connection, [each for each in moved if each.changed])
     _bury(house, connection, [each for each in moved if each.dead])
+    write_answers(connection, [row for each in moved for row in each.kept])
     return [told[place] for place in range(len(asked))]
 
 
@@ -327,14 +345,28 @@ def warm_up(house: House) -> int:
 
 
 def _taken(
-    house: House, connection: Connection, row: Row[Any], asked: Sequence[Asked], ledger: Ledger
+    house: House,
+    connection: Connection,
+    row: Row[Any],
+    asked: Sequence[Asked],
+    known: Answers,
+    ledger: Ledger,
 ) -> Moved:
-    """A stream after the readings of requests, in their order."""
+    """Return a stream after the readings of requests, in their order.
+
+    A request whose key is in `known`, or was used by one before it, gets that answer again.
+    """
     before = stream = loaded(house, connection, row)
     account, early = _account(ledger, row), house.store.settings.early
-    answers: list[Reasons] = []
+    answers: list[Reasons | Problem] = []
     dead: list[tuple[str, int | None]] = []
+    kept: list[dict[str, Any]] = []
+    known = dict(known)
     for each in asked:
+        place = None if each.key is None else (row.uid, each.key.device, each.key.name)
+        if each.key is not None and place in known:
+            answers.append(repeated_answer(house.vault, row.uid, each.key, known[place]))
+            continue
         told: Reasons = []
         for reading in each.readings:
             taken = advance(stream, reading, each.now, account, early=early)
@@ -343,7 +375,11 @@ def _taken(
                 dead.append((taken.dead, taken.ordinal))
             told.append(taken.dead)
         answers.append(told)
-    return Moved(row, stream, stream is not before, answers, dead)
+        if each.key is not None and place is not None:
+            known[place] = new_answer(house.vault, row.uid, each.key, told)
+            own = {"space": row.space, "uid": row.uid, "key": place[1], "name": place[2]}
+            kept.append(own | known[place]._asdict() | {"made": each.now})
+    return Moved(row, stream, stream is not before, answers, dead, kept=kept)
 
 
 def _closed(
@@ -413,7 +449,7 @@ def _bury(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
 
 
 def _forget_old(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
-    """Outputs beyond the length of history go, a few at a time."""
+    """Outputs beyond the length of history go, a few at a time; so do answers that are too old."""
     rows = [
         {
             "own_space": each.row.space,
@@ -425,6 +461,9 @@ def _forget_old(house: House, connection: Connection, moved: Sequence[Moved]) ->
     ]
     if rows:
         connection.execute(_FORGET, rows)
+    kept_since = now_seconds() - house.store.settings.idempotent_hours * 3600
+    for row in rows:
+        drop_old_answers(connection, row["own_space"], row["own_uid"], kept_since)
 
 
 # made once: building a statement takes longer than running it

@@ -264,7 +264,8 @@ def unusable(error: DBAPIError) -> Problem:
     """What to say when the database failed: nothing was committed, or nobody can know."""
     return Problem(
         503,
-        "the database cannot be used just now; a reading may be sent again, it is drawn once",
+        "the database cannot be used just now; send the same again, a reading with its "
+        "Idempotency-Key or its time: it is drawn once",
         headers=RETRY,
     )
 

@@ -32,7 +32,7 @@ from shoal.gateway.machines import (
 )
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.store import Store, check_count
-from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS
+from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS, TAKEN
 from shoal.gateway.vault import Vault
 
 PUBLISH, HIDE = "publish", "hide"
@@ -177,7 +177,7 @@ def forget(house: House, connection: Connection, address: Address, now: float) -
     row = row_of(connection, address, lock=True)
     clock = _clock(row.clock)
     ends = clock.slot(clock.day_ends(row.closed) - 1).ends if clock.slots else now + DAY
-    for table in (OUTPUTS, SEEN, DEAD):
+    for table in (OUTPUTS, SEEN, DEAD, TAKEN):
         connection.execute(delete(table).filter_by(space=address.space, uid=row.uid))
     ends = max(ends, now)
     gone = {"sealed": b"", "key": "", "forgotten": now, "swap": None}

@@ -74,5 +74,12 @@ SEEN = _table("seen", "uid application", "first:number last:number times:number 
 DEAD = _table("dead", "uid place:number", "ordinal:number? reason")
 # answers to POSTs that made something, under the caller's own Idempotency-Key
 ANSWERS = _table("answers", "key name", "request status:number body made:time")
+# what became of requests with readings, by stream, device key and hashed Idempotency-Key; request:
+# a fingerprint under the state key that `sealer` names; reasons: JSON
+TAKEN = _table("taken", "uid key name", "sealer request reasons made:time")
 
-SPACED = (SPACES, PEOPLE, KEYS, PLANS, JOBS, STREAMS, OUTPUTS, GRANTS, SEEN, DEAD, ANSWERS)
+# every table that has rows of a space; row-level security binds all of them
+SPACED = (
+    *(SPACES, PEOPLE, KEYS, PLANS, JOBS, STREAMS, OUTPUTS, GRANTS, SEEN, DEAD, ANSWERS),
+    TAKEN,
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import os
 import secrets
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ class Vault:
             raise InputError("no key for states is given; `shoal serve --init` makes one")
         self._newest = keys[0][0]
         self._keys = {name: AESGCM(key) for name, key in keys}
+        # a key of its own for fingerprints: one key does one thing
+        self._marks = {name: hmac.digest(key, b"shoal fingerprint", "sha256") for name, key in keys}
 
     @property
     def newest(self) -> str:
@@ -47,10 +50,7 @@ class Vault:
         """What was sealed; refused when the key is unknown, or it was changed or moved."""
         key = self._keys.get(name)
         if key is None:
-            raise StoredError(
-                f"a stored state was sealed with key {name!r}, which is not given; add it to the "
-                "list of keys"
-            )
+            raise _unknown(name)
         try:
             padded = key.decrypt(sealed[:NONCE], sealed[NONCE:], place.encode())
         except (InvalidTag, ValueError):
@@ -59,6 +59,23 @@ class Vault:
             ) from None
         length = int.from_bytes(padded[:LENGTH], "big")
         return padded[LENGTH : LENGTH + length]
+
+    def fingerprint(self, content: bytes, place: str, name: str) -> str:
+        """Return the HMAC-SHA256 of `content` at `place`, under the key of that name, as hex.
+
+        Without the key nobody can test what `content` was. Refused when the key is unknown.
+        """
+        mark = self._marks.get(name)
+        if mark is None:
+            raise _unknown(name)
+        return hmac.digest(mark, place.encode() + b"\0" + content, "sha256").hex()
+
+
+def _unknown(name: str) -> StoredError:
+    return StoredError(
+        f"a stored state was sealed with key {name!r}, which is not given; add it to the list of "
+        "keys"
+    )
 
 
 def new_key() -> str:

@@ -11,6 +11,7 @@ from fastapi import Depends, Header, Path, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from shoal.gateway.keys import Caller
+from shoal.gateway.repeats import LONGEST_KEY, SHORTEST_KEY
 from shoal.gateway.streams import Address
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ StreamPath = Annotated[str, Path(pattern=NAME)]
 Idempotency = Annotated[
     str | None,
     Header(max_length=128, pattern=r"^[\x21-\x7e]+$", description="repeats are harmless"),
+]
+
+ReadingKey = Annotated[
+    str | None,
+    Header(
+        min_length=SHORTEST_KEY,
+        max_length=LONGEST_KEY,
+        pattern=r"^[\x21-\x7e]+$",
+        description="a random text; a repeat of the request under it is the same readings",
+    ),
 ]
 
 

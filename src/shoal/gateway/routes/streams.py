@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -16,6 +16,7 @@ from shoal.gateway.advance import REASONS, Reading
 from shoal.gateway.guards import problem_from, respond
 from shoal.gateway.keys import DEVICE, Caller
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
+from shoal.gateway.repeats import request_key
 from shoal.gateway.rounds import Asked
 from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import NAME, House, ReadingBody, Stream, Who
@@ -38,14 +39,21 @@ READINGS = {"anyOf": [ONE, {"type": "array", "items": ONE}], "title": "Readings"
     responses={202: {"model": bodies.Pushed}},
     openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": READINGS}}}},
 )
-async def push(request: Request, person: bodies.PersonPath, stream: bodies.StreamPath) -> Response:
+async def push(
+    request: Request,
+    person: bodies.PersonPath,
+    stream: bodies.StreamPath,
+    idempotency_key: bodies.ReadingKey = None,
+) -> Response:
     """Take readings of the person whose device this is. Nothing of them is stored.
 
     The first reading of a slot counts; later ones of the same slot are taken and ignored. What is
-    refused is listed with a reason.
+    refused is listed with a reason. A request that is repeated under its Idempotency-Key gets the
+    answer of the first one, whenever it comes, and changes nothing.
     """
     house, key = request.app.state.gateway, request.headers.get("authorization")
-    told = await pushed(house, key, person, stream, await request.body())
+    sent = Sent(person, stream, await request.body(), idempotency_key)
+    told = await pushed(house, key, sent)
     return Response(told, 202, media_type=JSON)
 
 
@@ -66,10 +74,12 @@ class Shortcut:
             await self._app(scope, receive, send)
             return
         scope["route"] = PUSH
-        key = next((text for name, text in scope["headers"] if name == b"authorization"), b"")
+        headers = dict(reversed(scope["headers"]))  # of several with one name the first
+        key, once = headers.get(b"authorization", b""), headers.get(b"idempotency-key")
         try:
-            body, where = await _whole(receive), (found[1], found[2])
-            told = await pushed(self._house, key.decode("latin-1"), *where, body)
+            again = None if once is None else once.decode("latin-1")
+            sent = Sent(found[1], found[2], await _whole(receive), again)
+            told = await pushed(self._house, key.decode("latin-1"), sent)
         except Problem as problem:
             await respond(problem, send)
         except ShoalError as error:
@@ -80,11 +90,21 @@ class Shortcut:
             await send({"type": "http.response.body", "body": told})
 
 
-async def pushed(house: Any, key: str | None, person: str, stream: str, body: bytes) -> bytes:
+class Sent(NamedTuple):
+    """A request with readings: whose stream, its body, its Idempotency-Key if it has one."""
+
+    person: str
+    stream: str
+    body: bytes
+    key: str | None
+
+
+async def pushed(house: Any, authorization: str | None, sent: Sent) -> bytes:
     """What became of the readings in a body, as JSON."""
-    who = await house.caller(key)
+    who = await house.caller(authorization)
     who.must_be(DEVICE)
-    told = await taken(house, who, Address(who.space, person, stream), parsed(body))
+    where = Address(who.space, sent.person, sent.stream)
+    told = await taken(house, who, where, parsed(sent.body), sent.key)
     return json.dumps(told).encode()
 
 
@@ -101,9 +121,9 @@ async def _whole(receive: Any) -> bytes:
 
 
 async def taken(
-    house: Any, who: Caller, where: Address, readings: list[ReadingBody]
+    house: Any, who: Caller, where: Address, readings: list[ReadingBody], key: str | None = None
 ) -> dict[str, Any]:
-    """What became of the readings of a device."""
+    """What became of the readings of a device; under a key that came before, once more."""
     if who.holder != where.person:
         raise missing()
     limit = house.settings.readings
@@ -113,7 +133,9 @@ async def taken(
     given = [
         Reading(now if each.at is None else instant(each.at), each.content()) for each in readings
     ]
-    told = await house.intake.ask(Asked(where, given, now))
+    canonical = [[each.at, each.content()] for each in readings] if key is not None else []
+    once = request_key(who.key, key, canonical)
+    told = await house.intake.ask(Asked(where, given, now, once))
     dead = [(place, reason) for place, reason in enumerate(told) if reason is not None]
     telemetry.READINGS.labels("taken").inc(len(told) - len(dead))
     for _, reason in dead:

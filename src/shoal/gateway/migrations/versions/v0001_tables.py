@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from alembic import op
 
-from shoal.gateway.tables import METADATA, SPACED
+from shoal.gateway.tables import METADATA
 
 revision = "0001"
 down_revision = None
 
 ROLE = "shoal_gateway"
+NAMES = (
+    *("spaces", "people", "keys", "plans", "jobs", "streams", "outputs", "grants", "seen"),
+    *("dead", "answers"),
+)
 
 
 def upgrade() -> None:
     """Make the tables; later steps alter them by hand, so that this one stays as it was."""
-    METADATA.create_all(op.get_bind())
+    tables = [METADATA.tables[f"gateway_{name}"] for name in NAMES]
+    METADATA.create_all(op.get_bind(), tables=tables)
     if op.get_bind().dialect.name == "postgresql":
         for statement in _security():
             op.execute(statement)
@@ -29,12 +34,17 @@ def _security() -> list[str]:
         f"'GRANT USAGE ON SCHEMA %I TO {ROLE}', current_schema()); END $$",
         f"GRANT {ROLE} TO CURRENT_USER",
     ]
-    for table in SPACED:
-        made += [
-            f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY",
-            f"ALTER TABLE {table.name} FORCE ROW LEVEL SECURITY",
-            f"CREATE POLICY space ON {table.name} USING (current_setting('shoal.space', true) "
-            "IN (space, '*'))",
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table.name} TO {ROLE}",
-        ]
+    for name in NAMES:
+        made += secured(f"gateway_{name}")
     return made
+
+
+def secured(table: str) -> list[str]:
+    """Return the statements that bind a table's rows to the space a transaction said."""
+    return [
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY",
+        f"CREATE POLICY space ON {table} USING (current_setting('shoal.space', true) "
+        "IN (space, '*'))",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {ROLE}",
+    ]

@@ -13,10 +13,10 @@ from sqlalchemy import select
 
 from shoal.core.charge import Charge
 from shoal.core.plan import Release
+from shoal.gateway.copies.restore import hold_still
 from shoal.gateway.machines import COUNTS, HIDDEN, Payer
 from shoal.gateway.store import ALL
 from shoal.gateway.tables import OUTPUTS
-from shoal.gateway.ticker import hold_still
 from tests.gateway.gateway_house import House, plan
 from tests.gateway.test_gateway_promises import EVERY, begin, charges, push, stored
 

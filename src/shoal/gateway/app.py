@@ -22,6 +22,7 @@ from shoal import __version__
 from shoal.core.errors import LedgerError, ShoalError
 from shoal.gateway import owntracks, telemetry
 from shoal.gateway.calibration import Jobs
+from shoal.gateway.copies.head import check_head
 from shoal.gateway.guards import Answers, Guard, problem_from
 from shoal.gateway.hub import Hub
 from shoal.gateway.keys import (
@@ -45,7 +46,7 @@ from shoal.gateway.sight import Seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import House
 from shoal.gateway.telemetry import log, start_logs
-from shoal.gateway.ticker import Listener, Ticker, check_anchor
+from shoal.gateway.ticker import Listener, Ticker
 from shoal.gateway.vault import Vault, read_keys
 from shoal.ledger.database import BROKE
 from shoal.ledger.engines import UNREACHABLE
@@ -93,7 +94,7 @@ class Gateway:
     def _made_ready(self) -> None:
         """The schema is the newest, the database no older copy, plans are built."""
         self.store.migrate()
-        check_anchor(self.store, self.settings.head_file)
+        check_head(self.store)
         warm_up(self.rooms)
 
     async def stop(self) -> None:
@@ -105,6 +106,10 @@ class Gateway:
                 await task
         with contextlib.suppress(Problem, ShoalError):
             await self.ticker.write_seen()
+        try:
+            await self.ticker.write_head()
+        except (Problem, ShoalError, OSError) as error:
+            log.error("the head could not be noted", error=type(error).__name__)
         await asyncio.to_thread(self.store.close)
 
     async def caller(self, header: str | None, *, fresh: bool = False) -> Caller:
@@ -156,6 +161,8 @@ class Gateway:
         found = []
         if time.monotonic() - self.ticker.alive > STUCK:
             found.append("the slot clock stands still")
+        if self.ticker.unnoted:
+            found.append("the head of the database cannot be noted, so no slot closes")
         if self.ticker.behind > STUCK:
             found.append("slots are overdue")
         return found

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
 from shoal.core.errors import InputError
+from shoal.gateway.copies.head import HeadFile, row_mark
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import KEYS, PEOPLE, SPACES
@@ -119,13 +120,14 @@ def listed(connection: Connection, caller: Caller) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in rows if _may_revoke(caller, row.kind, row.holder)]
 
 
-def revoke(connection: Connection, caller: Caller, key: str) -> None:
+def revoke(connection: Connection, head: HeadFile, caller: Caller, key: str) -> None:
     """Take a key back; one that is not there and one of somebody else's are alike."""
     row = connection.execute(select(KEYS).filter_by(space=caller.space, key=key)).first()
     if row is None or not _may_revoke(caller, row.kind, row.holder):
         raise missing()
     if key == caller.key:
         raise Problem(409, "a key does not take itself back; use another one, made before")
+    head.note_withdrawn([row_mark("key", caller.space, key)])
     gone = update(KEYS).filter_by(space=caller.space, key=key).values(revoked=time.time())
     connection.execute(gone)
 

@@ -15,6 +15,7 @@ import typer
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.gateway.copies.restore import Restored
     from shoal.gateway.settings import Settings
 
 EXAMPLES = """\b
@@ -22,14 +23,22 @@ Examples:
   shoal serve --init                     a database, a key for states, the first operator key
   shoal serve                            on http://127.0.0.1:8470, API at /docs
   shoal serve --town                     with made-up people who walk through a made-up town
+  shoal serve --restored                 go on from an older copy of the database, with care
   SHOAL_DATABASE=postgresql://shoal@db/shoal shoal serve --workers 2
 """
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    invoke_without_command=True,
+    epilog=EXAMPLES,
+)
 
 
-@app.command(epilog=EXAMPLES)
+@app.callback()
 def serve(
+    context: typer.Context,
     database: Annotated[
         str | None, typer.Option(metavar="FILE|URL", help="SQLite file or postgresql:// URL.")
     ] = None,
@@ -50,7 +59,14 @@ def serve(
     ] = False,
     restored: Annotated[
         bool,
-        typer.Option("--restored", help="Go on from an older copy of the database, with care."),
+        typer.Option(
+            "--restored",
+            help="Go on from an older copy of the database: hold days, take back again what was.",
+        ),
+    ] = False,
+    new_head: Annotated[
+        bool,
+        typer.Option("--new-head", help="The head file is gone, and the database is the newest."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --init: print one object.")] = False,
 ) -> None:
@@ -61,6 +77,8 @@ def serve(
     Every setting can be given as a variable SHOAL_… or in a file; docs/gateway.md lists them. Stops
     gracefully on Ctrl-C or SIGTERM: open streams end, what was begun is finished.
     """
+    if context.invoked_subcommand is not None:
+        return
     try:
         from shoal.gateway.settings import load_settings
     except ImportError:
@@ -74,8 +92,9 @@ def serve(
         _prepare(settings, space, as_json=as_json)
         return
     check_workers(settings)
-    if restored:
-        _accept_older(settings)
+    if restored and new_head:
+        raise InputError("restored and new-head are given; a copy is older, or it is the newest")
+    _open_head(settings, restored=restored, new_head=new_head)
     if town:
         from shoal.gateway.town import run_town
 
@@ -138,18 +157,41 @@ def _prepare(settings: Settings, space: str, *, as_json: bool) -> None:
     typer.echo("Start the service with: shoal serve")
 
 
-def _accept_older(settings: Settings) -> None:
-    """Hold streams still that an older copy knows in part, and note where the ledger is now."""
-    from shoal.gateway.store import ALL, prepared
+def _open_head(settings: Settings, *, restored: bool, new_head: bool) -> None:
+    """Refuse a database that is behind its head file, or make an older copy safe to go on from."""
+    from shoal.gateway.app import patiently
+    from shoal.gateway.copies.head import begin_head, check_head
+    from shoal.gateway.copies.restore import accept_older_copy
+    from shoal.gateway.store import prepared
     from shoal.gateway.streams import House, now_seconds
-    from shoal.gateway.ticker import hold_still, lay_anchor
     from shoal.gateway.vault import Vault, read_keys
 
-    with prepared(settings) as store:
-        rooms = House(store, Vault(read_keys(settings.state_keys, settings.state_key_file)))
-        count = store.write(ALL, lambda connection: hold_still(rooms, connection, now_seconds()))
-        lay_anchor(store, settings.head_file)
-    typer.echo(f"{count} streams with days are still until their day is over.", err=True)
+    def work() -> None:
+        with prepared(settings) as store:
+            if restored:
+                keys = read_keys(settings.state_keys, settings.state_key_file)
+                house = House(store, Vault(keys))
+                typer.echo(_restored_text(accept_older_copy(house, now_seconds())), err=True)
+            elif new_head:
+                begin_head(store)
+            check_head(store)
+
+    patiently(work)
+
+
+def _restored_text(done: Restored) -> str:
+    """Return what going on from an older copy did, and what it could not bring back."""
+    found = (
+        f"{done.held} streams with days are held until their day is over, {done.paused} are paused "
+        "until their person resumes them. Taken back again: "
+        f"{done.keys} keys, {done.grants} grants, {done.streams} streams, {done.people} people."
+    )
+    if not done.known:
+        found += (
+            " There was no head file, so every key and grant was taken back: make an operator's "
+            "key with `shoal keys make operator`."
+        )
+    return f"{found} Lost: outputs, charges, limits, plans, keys and grants made since the copy."
 
 
 def _town_settings(given: dict[str, object]) -> dict[str, object]:
@@ -162,11 +204,15 @@ def _town_settings(given: dict[str, object]) -> dict[str, object]:
     folder.mkdir()
     found: dict[str, object] = {
         "state_key_file": folder / "states.key",
-        "head_file": folder / "ledger.head",
+        "head_file": folder / "gateway.head",
     }
     if given["database"] is None:
         found["database"] = str(folder / "gateway.db")
     return found
+
+
+Database = Annotated[str | None, typer.Option(metavar="FILE|URL", help="As of `shoal serve`.")]
+SettingsFile = Annotated[Path | None, typer.Option("--settings", metavar="FILE")]
 
 
 keys_app = typer.Typer(
@@ -184,8 +230,6 @@ Examples:
 """,
 )
 
-Database = Annotated[str | None, typer.Option(metavar="FILE|URL", help="As of `shoal serve`.")]
-SettingsFile = Annotated[Path | None, typer.Option("--settings", metavar="FILE")]
 Space = Annotated[str, typer.Option(help="The space.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one object.")]
 
@@ -244,10 +288,15 @@ def revoke(
     settings_file: SettingsFile = None,
 ) -> None:
     """Take a key back."""
+    from shoal.gateway.copies.head import check_head
     from shoal.gateway.keys import OPERATOR, Caller, revoke as take_back
+    from shoal.gateway.settings import load_settings
+    from shoal.gateway.store import ALL, prepared
 
     caller = Caller(space, "", OPERATOR, "")
-    _in_store(database, settings_file, partial(take_back, caller=caller, key=key))
+    with prepared(load_settings(settings_file, database=database)) as store:
+        check_head(store)  # the list of what was taken back lies beside the head file
+        store.write(ALL, lambda connection: take_back(connection, store.head, caller, key))
     typer.echo(f"{key} is no key any more.")
 
 

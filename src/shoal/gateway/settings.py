@@ -19,7 +19,11 @@ class Settings(BaseSettings):
     database: str = Field("shoal-gateway.db", description="SQLite file, or postgresql:// URL")
     state_keys: str = Field("", description="NAME:BASE64 keys for states, newest first", repr=False)
     state_key_file: Path = Field(Path("shoal-gateway.key"), description="where else keys are")
-    head_file: Path = Field(Path("shoal-gateway.head"), description="the last checkpoint's hash")
+    head_file: Path = Field(
+        Path("shoal-gateway.head"),
+        description="how far the database has come; beside a SQLite file unless given",
+    )
+    head_seconds: float = Field(10.0, gt=0, le=60, description="seconds between two notes in it")
     checkpoint_hours: float = Field(24.0, gt=0, description="hours between two checkpoints")
     host: str = Field("127.0.0.1", description="address to listen on; TLS is the proxy's")
     port: int = Field(8470, ge=0, le=65535)
@@ -59,8 +63,11 @@ def load_settings(file: Path | None = None, **given: object) -> Settings:
         raise InputError(f"settings file {file} does not exist")
     try:
         kept: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        return Settings(_env_file=file, **kept)  # type: ignore[call-arg]
+        found = Settings(_env_file=file, **kept)  # type: ignore[call-arg]
     except ValidationError as error:
         first = error.errors()[0]
         name = "SHOAL_" + "_".join(map(str, first["loc"])).upper()
         raise InputError(f"{name} is {first['input']!r}: {first['msg']}") from None
+    if "head_file" in found.model_fields_set or "://" in found.database:
+        return found
+    return found.model_copy(update={"head_file": Path(found.database).with_suffix(".head")})

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
 from shoal.gateway.advance import REASONS, Output
+from shoal.gateway.copies.head import HeadFile, row_mark
 from shoal.gateway.keys import APPLICATION, PERSON, Caller
 from shoal.gateway.problems import missing
 from shoal.gateway.streams import Address, row_of
@@ -90,14 +91,18 @@ def newer(connection: Connection, known: dict[str, int]) -> dict[str, list[Outpu
 
 
 def grant(
-    connection: Connection, address: Address, application: str, asked: dict[str, Any]
+    connection: Connection,
+    head: HeadFile,
+    address: Address,
+    application: str,
+    asked: dict[str, Any],
 ) -> None:
     """What an application may see from now on, in place of what it might before."""
     known = select(KEYS).filter_by(space=address.space, kind=APPLICATION, holder=application)
     if connection.execute(known).first() is None:
         raise missing()
     now, streams, since = time.time(), asked.get("streams"), asked.get("since")
-    withdraw(connection, address, application)
+    withdraw(connection, head, address, application)
     values = {
         "streams": None if streams is None else json.dumps(sorted(streams)),
         "every": asked.get("every") or 1,
@@ -108,10 +113,19 @@ def grant(
     connection.execute(insert(GRANTS), _of(address, application) | values)
 
 
-def withdraw(connection: Connection, address: Address, application: str) -> bool:
+def withdraw(connection: Connection, head: HeadFile, address: Address, application: str) -> bool:
     """Whether there was a grant that is no more."""
-    gone = connection.execute(delete(GRANTS).filter_by(**_of(address, application)))
-    return bool(gone.rowcount)
+    found = connection.execute(select(GRANTS).filter_by(**_of(address, application))).first()
+    if found is None:
+        return False
+    head.note_withdrawn([grant_mark(found)])
+    connection.execute(delete(GRANTS).filter_by(**_of(address, application)))
+    return True
+
+
+def grant_mark(row: Any) -> str:
+    """Return the line by which a grant is known on the list of what was taken back."""
+    return row_mark("grant", row.space, row.person, row.application, row.made)
 
 
 def _of(address: Address, application: str) -> dict[str, Any]:

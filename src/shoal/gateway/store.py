@@ -27,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 from shoal.core.charge import Charge
 from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
+from shoal.gateway.copies.head import HeadFile
 from shoal.gateway.problems import RETRY, Problem, not_understood, over_limit
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import METADATA
@@ -57,14 +58,16 @@ class Store:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
         self._writer = None if self.postgres else Writer(self.ledger)
         self._waiting = 0
+        self.head = HeadFile(settings.head_file)
+        self.restored: float | None = None  # when an older copy was taken, as `check_head` found
         self.plans: dict[tuple[str, str], Plan] = {}  # built once: a stored plan never changes
 
     def migrate(self) -> None:
         """Bring the schema to its newest version; safe from many processes at once."""
         if self.postgres:
-            self._transact(_upgrade, space=None)
+            self._transact(upgrade_schema, space=None)
         else:
-            self.ledger.database.migrate(_upgrade)
+            self.ledger.database.migrate(upgrade_schema)
 
     def write(self, space: str, work: Work[T]) -> T:
         """The result of `work`, committed; when it raises, nothing has changed."""
@@ -130,6 +133,12 @@ class Store:
         if self._writer is None:
             return await self._in_thread(work)
         return await asyncio.wrap_future(self._writer.submit(work, alone=True))
+
+    def commit_now(self, work: Work[T]) -> T:
+        """Return the result of `work`, committed in this thread: for what runs `alone`."""
+        if self._writer is None:
+            return self._transact(work, ALL)
+        return self.ledger.database.write(work)
 
     async def asked(self, question: Callable[[SqlLedger], T]) -> T:
         """What the ledger answers, for the event loop."""
@@ -293,8 +302,8 @@ def _engine(settings: Settings) -> Engine:
     return engine
 
 
-def _upgrade(connection: Connection) -> None:
-    """Run Alembic on this connection, alone."""
+def upgrade_schema(connection: Connection, revision: str = "head") -> None:
+    """Bring the gateway's tables to a revision, on this connection and alone."""
     from alembic import command
     from alembic.config import Config
 
@@ -303,7 +312,7 @@ def _upgrade(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_LEDGER_GRANTS)
 

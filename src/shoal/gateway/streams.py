@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -21,6 +22,7 @@ from shoal.core.plan import Plan
 from shoal.events.window import SlotClock
 from shoal.gateway.advance import LiveStream, Standing, begun
 from shoal.gateway.clock import MINUTES_A_DAY, Clock, checked_zone, day_clock, steady_clock
+from shoal.gateway.copies.head import pause_mark, row_mark
 from shoal.gateway.machines import (
     COUNTS,
     PLACES,
@@ -117,11 +119,26 @@ def open_stream(
         "closes": stream.clock.closes(stream.closed),
         "key": key,
         "sealed": content,
-        "pauses": "[]",
+        "pauses": json.dumps(held_at_beginning(clock, stream.closed, house.store.restored)),
         "made": now,
     }
     connection.execute(insert(STREAMS), values)
     return True
+
+
+def held_at_beginning(clock: Clock, closed: int, restored: float | None) -> list[list[int]]:
+    """Return the pause of a new stream after a restore: until a day that began after it.
+
+    The copy may have lost a stream of this name, whose day applications have seen in part. Days of
+    equal slots begin at any moment, so there the lost day may go on for one length of a day.
+    """
+    if restored is None or not clock.slots:
+        return []
+    over = restored + (clock.slots * clock.seconds if clock.kind == "every" else 0.0)
+    begins = clock.day_ends(closed) - clock.slots
+    while clock.slot(begins).opens < over:
+        begins += clock.slots
+    return [] if begins <= closed else [[closed, begins]]
 
 
 def change(
@@ -166,10 +183,19 @@ def pause(
     if resume and not running:
         pauses[-1][1] = max(first, pauses[-1][0])
     elif not resume and running:
+        house.store.head.note_withdrawn([pause_mark(row.uid, first)])
         pauses.append([first, None])
     kept = [each for each in pauses if each[1] is None or each[1] > row.closed]
     connection.execute(changed(address, pauses=json.dumps(kept)))
-    return int(pauses[-1][1] if resume and pauses else first)
+    return _read_from(kept, first) if resume else first
+
+
+def _read_from(pauses: Sequence[Sequence[int | None]], first: int) -> int:
+    """Return the first ordinal, from `first` on, that no pause covers; all pauses must end."""
+    for begins, ends in sorted(pauses, key=lambda each: each[0] or 0):
+        if ends is not None and (begins or 0) <= first < ends:
+            first = ends
+    return first
 
 
 def forget(house: House, connection: Connection, address: Address, now: float) -> float:
@@ -177,6 +203,7 @@ def forget(house: House, connection: Connection, address: Address, now: float) -
     row = row_of(connection, address, lock=True)
     clock = _clock(row.clock)
     ends = clock.slot(clock.day_ends(row.closed) - 1).ends if clock.slots else now + DAY
+    house.store.head.note_withdrawn([row_mark("stream", address.space, row.uid)])
     for table in (OUTPUTS, SEEN, DEAD, TAKEN):
         connection.execute(delete(table).filter_by(space=address.space, uid=row.uid))
     ends = max(ends, now)

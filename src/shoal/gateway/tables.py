@@ -77,9 +77,11 @@ ANSWERS = _table("answers", "key name", "request status:number body made:time")
 # what became of requests with readings, by stream, device key and hashed Idempotency-Key; request:
 # a fingerprint under the state key that `sealer` names; reasons: JSON
 TAKEN = _table("taken", "uid key name", "sealer request reasons made:time")
+# the head of the database, one row in space "*"; see copies/head.py
+HEADS = _table("heads", "", "database seq:number token previous restored:time?")
 
 # every table that has rows of a space; row-level security binds all of them
 SPACED = (
     *(SPACES, PEOPLE, KEYS, PLANS, JOBS, STREAMS, OUTPUTS, GRANTS, SEEN, DEAD, ANSWERS),
-    TAKEN,
+    *(TAKEN, HEADS),
 )

@@ -3,34 +3,31 @@
 On PostgreSQL the one is whoever holds an advisory lock on a connection of its own; the server gives
 the lock back when that connection or its process ends, so another worker takes over.
 
-Now and then it notes outside the database how far that had come. A gateway that goes on from an
-older copy would forget what was spent since, and follow days that applications have seen more of
-than it knows: a database that does not hold the checkpoint noted last is refused at the start.
+At least once a minute it notes outside the database how far that has come (copies/head.py). While
+that fails, no slot is closed: a database that was exchanged under a running gateway shows nothing
+more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, text
 
-from shoal.core.errors import LedgerError, ShoalError
+from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
+from shoal.gateway.copies.head import advance_head, note_checkpoint
 from shoal.gateway.hub import Hub
 from shoal.gateway.keys import Remembered, write_uses
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import Closed, Spoiled, close_due, next_close
 from shoal.gateway.sight import Seen, write_seen
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Address, House, changed, loaded, now_seconds
-from shoal.gateway.tables import STREAMS
+from shoal.gateway.streams import House, now_seconds
 from shoal.gateway.telemetry import log
-from shoal.ledger.schema import HOUSE
 
 # the advisory lock of the clock: any number, always the same, one in each schema
 LEASE = "SELECT pg_try_advisory_lock(822140975, hashtext(current_schema()))"
@@ -52,9 +49,9 @@ class Ticker:
         self._broken: dict[str, float] = {}  # streams that cannot be closed, and until when to pass
         self.behind = 0.0  # seconds that the oldest slot to close is overdue
         self.alive = time.monotonic()
-        settings = house.store.settings  # the first checkpoint at once where there is none yet
-        wait = settings.checkpoint_hours * 3600 if settings.head_file.exists() else 0.0
-        self._anchored = time.monotonic() + wait
+        self._head_due = time.monotonic()
+        self._checkpoint_due: float | None = None  # not known before the first look at the file
+        self.unnoted = False  # whether the head could not be noted, so that no slot closes
 
     async def run(self) -> None:
         """Tick until cancelled; a failure is told and tried again."""
@@ -63,8 +60,9 @@ class Ticker:
             pause = self._store.settings.tick
             try:
                 if self._lease is None or await self._lease.held():
+                    await self._note_head()
                     pause = await self._tick()
-                    await self._lay_anchor()
+                    await self._lay_checkpoint()
                 self.alive = time.monotonic()
                 if time.monotonic() - noted > WRITE_SEEN:
                     noted = time.monotonic()
@@ -74,12 +72,27 @@ class Ticker:
                 pause = 1.0
             await asyncio.sleep(pause)
 
-    async def _lay_anchor(self) -> None:
-        """Note how far the ledger has come, when it is time."""
-        settings = self._store.settings
-        if time.monotonic() >= self._anchored:
-            self._anchored = time.monotonic() + settings.checkpoint_hours * 3600
-            await self._store.alone(lambda: lay_anchor(self._store, settings.head_file))
+    async def _note_head(self) -> None:
+        """Note how far the database has come, when it is time."""
+        if time.monotonic() >= self._head_due:
+            self.unnoted = True
+            await self.write_head()
+            self.unnoted = False
+            self._head_due = time.monotonic() + self._store.settings.head_seconds
+
+    async def _lay_checkpoint(self) -> None:
+        """Lay a checkpoint over all charges when it is time; at once where there is none."""
+        now, wait = time.monotonic(), self._store.settings.checkpoint_hours * 3600
+        if self._checkpoint_due is None:
+            noted = await asyncio.to_thread(self._store.head.read)
+            self._checkpoint_due = now + (wait if noted and noted.checkpoint else 0.0)
+        if now >= self._checkpoint_due:
+            self._checkpoint_due = now + wait
+            await self._store.alone(lambda: note_checkpoint(self._store))
+
+    async def write_head(self) -> None:
+        """Note how far the database has come."""
+        await self._store.alone(lambda: advance_head(self._store))
 
     async def write_seen(self) -> None:
         """Write down who saw what, and which keys were used, since the last time."""
@@ -175,43 +188,3 @@ class Listener:
                     async for _ in connection.notifies():
                         await self._hub.catch_up()
             await asyncio.sleep(0.5)
-
-
-def check_anchor(store: Store, path: Path) -> None:
-    """Refuse a database that does not hold the checkpoint noted in `path`."""
-    if not path.exists():
-        return
-    noted = path.read_text().strip()
-    known = select(HOUSE.c.seq).where(HOUSE.c.hash == noted)
-    if store.ledger.database.read(lambda c: c.execute(known).first()) is None:
-        raise LedgerError(
-            f"the database does not hold the checkpoint noted in {path}: it is an older copy, or "
-            "another one; bring the newest back, or go on with `shoal serve --restored`, which "
-            "keeps streams with days still until their day is over"
-        )
-
-
-def lay_anchor(store: Store, path: Path) -> None:
-    """Lay a checkpoint over all charges and note its hash, whole or not at all."""
-    head = store.ledger.checkpoint(by="gateway")
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(f"{head.hash}\n")
-    beside.replace(path)
-
-
-def hold_still(house: House, connection: Connection, now: float) -> int:
-    """How many streams pause until their day or step is over, because it is known in part.
-
-    Those without days promise every slot by itself: what was lost of them is a slot without news.
-    """
-    rows = connection.execute(select(STREAMS).filter_by(forgotten=None)).all()
-    found = [(row, loaded(house, connection, row)) for row in rows]
-    found = [(row, stream) for row, stream in found if stream.clock.slots]
-    for row, stream in found:
-        first = max(row.closed, stream.standing.decided)
-        last = max(stream.clock.day_ends(first), stream.clock.after(now))
-        until = stream.clock.day_ends(last) if not stream.clock.first_of_day(last) else last
-        pauses = [*json.loads(row.pauses), [first, until]]
-        address = Address(row.space, row.person, row.stream)
-        connection.execute(changed(address, pauses=json.dumps(pauses)))
-    return len(found)

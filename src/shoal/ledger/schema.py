@@ -235,7 +235,7 @@ def bring_up_to_date(connection: Connection, words: Words, program: str) -> None
         return
     if found and words.old is not None:
         connection.exec_driver_sql(words.old)
-    for statement in _creation(words, fresh=not found):
+    for statement in creation(words, fresh=not found):
         connection.exec_driver_sql(statement)
     last = _last(connection, "shoal_versions", *OLD_TABLES) if found else NO_LINK
     last = append(connection, VERSIONS, last, version=str(NEWEST), program=program)
@@ -247,7 +247,7 @@ def bring_up_to_date(connection: Connection, words: Words, program: str) -> None
                     connection.exec_driver_sql(statement)
 
 
-def _creation(words: Words, *, fresh: bool) -> Iterator[str]:
+def creation(words: Words, *, fresh: bool) -> Iterator[str]:
     """Version 3, written out so that later changes to the tables above cannot alter it."""
     link = "seq BIGINT NOT NULL PRIMARY KEY, at TEXT NOT NULL"
     hashes = "previous TEXT NOT NULL, hash TEXT NOT NULL"

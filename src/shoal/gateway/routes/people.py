@@ -17,12 +17,21 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import delete, insert, select
 
 from shoal.core.numbers import finite
+from shoal.gateway.copies.head import row_mark
 from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
 from shoal.gateway.machines import SHOWN, SUPPRESSED, context_curves, heat_map
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import House, Name, PersonPath, Stream, Who
-from shoal.gateway.sight import grant, grants, overview, refusals, totals, withdraw
+from shoal.gateway.sight import (
+    grant,
+    grant_mark,
+    grants,
+    overview,
+    refusals,
+    totals,
+    withdraw,
+)
 from shoal.gateway.store import check_count
 from shoal.gateway.streams import (
     Address,
@@ -101,10 +110,12 @@ async def delete_person(house: House, who: Who, person: PersonPath) -> None:
         names = select(STREAMS.c.stream).filter_by(**named, forgotten=None)
         for name in connection.execute(names).scalars().all():
             forget(house.rooms, connection, Address(who.space, person, name), now_seconds())
+        own = KEYS.c.kind.in_((PERSON, DEVICE))
+        held = {"space": who.space, "holder": person}
+        house.store.head.note_withdrawn(_marks_of(connection, named, held, own))
         for table in (GRANTS, PEOPLE):
             connection.execute(delete(table).filter_by(**named))
-        keys = delete(KEYS).filter_by(space=who.space, holder=person)
-        connection.execute(keys.where(KEYS.c.kind.in_((PERSON, DEVICE))))
+        connection.execute(delete(KEYS).filter_by(**held).where(own))
 
     await house.store.writing(who.space, work)
     house.remembered.forget()
@@ -190,7 +201,9 @@ async def put_grant(
             "until is not after since, which is now when left out; name a later one"
         )
     where = Address(who.space, person, "")
-    await house.store.writing(who.space, lambda c: grant(c, where, application, asked))
+    await house.store.writing(
+        who.space, lambda c: grant(c, house.store.head, where, application, asked)
+    )
     return {"application": application}
 
 
@@ -206,7 +219,8 @@ async def delete_grant(house: House, who: Who, person: PersonPath, application: 
     """Take a grant back; open connections end at their next heartbeat. For the person."""
     _own(who, person)
     where = Address(who.space, person, "")
-    if not await house.store.writing(who.space, lambda c: withdraw(c, where, application)):
+    head = house.store.head
+    if not await house.store.writing(who.space, lambda c: withdraw(c, head, where, application)):
         raise missing()
 
 
@@ -243,7 +257,7 @@ async def get_keys(house: House, who: Who) -> dict[str, Any]:
 async def delete_key(house: House, who: Who, key: Name) -> None:
     """Take a key back, at once in this worker and within a second in others."""
     who.must_be(OPERATOR, PERSON)
-    await house.store.writing(who.space, lambda c: revoke(c, who, key))
+    await house.store.writing(who.space, lambda c: revoke(c, house.store.head, who, key))
     house.remembered.forget()
 
 
@@ -459,6 +473,18 @@ def _own_or_operator(who: Caller, person: str) -> None:
     who.must_be(PERSON, OPERATOR)
     if who.kind == PERSON and not who.owns(person):
         raise missing()
+
+
+def _marks_of(connection: Any, named: dict[str, Any], held: dict[str, Any], own: Any) -> list[str]:
+    """Return the lines by which a person, their grants and their keys are known once forgotten."""
+    people = connection.execute(select(PEOPLE).filter_by(**named)).all()
+    granted = connection.execute(select(GRANTS).filter_by(**named)).all()
+    keys = connection.execute(select(KEYS.c.key).filter_by(**held).where(own)).scalars()
+    return [
+        *(row_mark("person", each.space, each.person, each.made) for each in people),
+        *map(grant_mark, granted),
+        *(row_mark("key", named["space"], key) for key in keys),
+    ]
 
 
 def _check_there(connection: Any, space: str, person: str) -> None:

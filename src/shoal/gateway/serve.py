@@ -23,6 +23,8 @@ Examples:
   shoal serve --init                     a database, a key for states, the first operator key
   shoal serve                            on http://127.0.0.1:8470, API at /docs
   shoal serve --town                     with made-up people who walk through a made-up town
+  shoal serve backup copy.db             all of it in one file, while it runs
+  shoal serve restore copy.db            a database of that file
   shoal serve --restored                 go on from an older copy of the database, with care
   SHOAL_DATABASE=postgresql://shoal@db/shoal shoal serve --workers 2
 """
@@ -213,6 +215,43 @@ def _town_settings(given: dict[str, object]) -> dict[str, object]:
 
 Database = Annotated[str | None, typer.Option(metavar="FILE|URL", help="As of `shoal serve`.")]
 SettingsFile = Annotated[Path | None, typer.Option("--settings", metavar="FILE")]
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="the file to write; it must not exist")],
+    database: Database = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write the whole database into one file, which may be done while the service runs.
+
+    The file is a SQLite database for its owner alone, whatever kind of database serves. It does
+    not hold the key for states or the head file; keep those elsewhere.
+    """
+    from shoal.gateway.copies.backup import back_up
+    from shoal.gateway.settings import load_settings
+
+    settings = load_settings(settings_file, database=database)
+    typer.echo(f"{file} has {back_up(settings.database, file):,} rows.")
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="a file of `shoal serve backup`")],
+    database: Database = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Make the database of a backup; nothing is written over.
+
+    The service refuses it afterwards when more was noted in the head file than the backup holds,
+    and says how to go on.
+    """
+    from shoal.gateway.copies.backup import restore_backup
+    from shoal.gateway.settings import load_settings
+
+    settings = load_settings(settings_file, database=database)
+    count = restore_backup(file, settings.database)
+    typer.echo(f"{count:,} rows are restored. Start the service with: shoal serve")
 
 
 keys_app = typer.Typer(

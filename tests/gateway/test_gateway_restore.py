@@ -188,7 +188,7 @@ def test_every_copy_made_before_a_restore_is_refused_after_it(site: Site) -> Non
     site.accept()
     for name in ("newest", "older"):
         site.put_back(name)
-        with pytest.raises(LedgerError, match="--restored"):
+        with pytest.raises(LedgerError, match="is behind"):
             site.check()
 
 

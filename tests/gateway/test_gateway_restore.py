@@ -487,10 +487,10 @@ def test_a_day_of_events_about_places_is_held_still_too(tmp_path: Path, store: S
     told = {"plan": "watch", "document": dumps(watched, indent=None), "told": described(watched)}
     store.write(ALL, lambda c: fill(c, ("one",)))
     store.write(ALL, lambda c: keep_plan(c, "one", told))
-    for name in ("watch", "walk"):
-        asked = {"plan": name, "clock": {"every": 10.0}, "independent": True}
+    for name, person in (("watch", "ada"), ("walk", "ben")):
+        asked = {"plan": name, "clock": {"every": 10.0}}
         begin = partial(open_stream, rooms, asked=asked, now=1e9)
-        store.write(ALL, partial(begin, address=Address("one", "ada", name)))
+        store.write(ALL, partial(begin, address=Address("one", person, name)))
     assert store.write(ALL, lambda c: hold_still(rooms, c, 1e9)) == 1
     pauses = select(STREAMS.c.stream, STREAMS.c.pauses).order_by(STREAMS.c.stream)
     (_, free), (_, held) = store.read(ALL, lambda c: c.execute(pauses).all())

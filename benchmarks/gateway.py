@@ -33,6 +33,7 @@ from scipy.stats import rankdata
 
 from shoal.core.registry import dumps
 from shoal.gateway.calibration import described, keep_plan
+from shoal.gateway.copies.head import check_head
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.routes.bodies import ReadingBody
 from shoal.gateway.serve import environment
@@ -68,6 +69,7 @@ class Town:
         self.plans = {"places": plan_of_spec(TOWN_PLACES), "contexts": plan_of_spec(CONTEXTS)}
         self.store = Store(self.settings)
         self.store.migrate()
+        check_head(self.store)  # a new database: its head begins before anybody has a stream
         self.devices: list[str] = []
         self.viewer = ""
         self.store.write(ALL, lambda c: self._fill(c, people, clock or {"every": LONG}))
@@ -89,7 +91,7 @@ class Town:
             kind = "contexts" if clock.get("contexts") else "places"
             own = {name: clock[name] for name in ("every", "grace") if name in clock}
             open_stream(rooms, connection, where, {"plan": kind, "clock": own}, begun)
-            grant(connection, where, "viewer", {"since": 0.0})
+            grant(connection, self.store.head, where, "viewer", {"since": 0.0})
 
 
 @contextmanager

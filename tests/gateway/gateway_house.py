@@ -111,6 +111,8 @@ class Moved:
 class House:
     """A running gateway, and the keys of its spaces: `tokens["one"]["ada"]`."""
 
+    who, path = "", ""  # the person and the stream that a test is about
+
     def __init__(self, settings: Settings, base: str, gateway: Gateway, clock: Moved) -> None:
         self.settings, self.base, self.gateway, self.clock = settings, base, gateway, clock
         self.tokens = self.gateway.store.write(ALL, lambda c: fill(c, ("one", "two")))

@@ -101,49 +101,56 @@ def test_an_older_copy_is_refused_after_a_kill(site: Site) -> None:
 
 def test_what_was_taken_back_since_the_copy_stays_so(site: Site) -> None:
     walking(site)
-    site.ask("PUT", "/v1/people/ben/grants/viewer", "ben", {"since": "2020-01-01T00:00:00Z"})
-    site.ask("PUT", "/v1/people/ben/grants/stranger", "ben", {"since": "2020-01-01T00:00:00Z"})
-    body = {"plan": "walk", "clock": {"every": EVERY}, "independent": True}
-    for name in ("kept", "gone", "paused", "twice"):
-        site.ask("PUT", f"/v1/people/ben/streams/{name}", "ben", body).raise_for_status()
-    site.ask("POST", "/v1/people/ben/streams/twice/pause", "ben").raise_for_status()
+    paths = {
+        name: f"/v1/people/{name}/streams/walk" for name in ("kept", "gone", "paused", "twice")
+    }
+    for name, path in paths.items():
+        site.begin(name)
+        for kind, maker in (("person", "operator"), ("device", name)):
+            made = site.ask("POST", "/v1/keys", maker, {"kind": kind, "holder": name})
+            site.tokens[name if kind == "person" else f"{name}-phone"] = made.json()["token"]
+        body = {"plan": "walk", "clock": {"every": EVERY}}
+        site.ask("PUT", path, name, body).raise_for_status()
+        since = {"since": "2020-01-01T00:00:00Z"}
+        site.ask("PUT", f"/v1/people/{name}/grants/viewer", name, since).raise_for_status()
+    site.ask("POST", f"{paths['twice']}/pause", "twice").raise_for_status()
     site.pass_time(2 * EVERY)
-    site.ask("POST", "/v1/people/ben/streams/twice/resume", "ben").raise_for_status()
+    site.ask("POST", f"{paths['twice']}/resume", "twice").raise_for_status()
     site.pass_time(2 * EVERY)
     site.copy("older")
     # one grant withdrawn, one made narrower; a stream deleted, one paused; a key and ada go
-    assert site.ask("DELETE", "/v1/people/ben/grants/viewer", "ben").status_code == 204
-    site.ask("PUT", "/v1/people/ben/grants/stranger", "ben", {"every": 1000}).raise_for_status()
-    site.ask("DELETE", "/v1/people/ben/streams/gone", "ben").raise_for_status()
-    site.ask("POST", "/v1/people/ben/streams/paused/pause", "ben").raise_for_status()
-    phones = site.ask("GET", "/v1/keys", "ben").json()["keys"]
-    assert site.ask("DELETE", f"/v1/keys/{phones[0]['key']}", "ben").status_code == 204
+    assert site.ask("DELETE", "/v1/people/kept/grants/viewer", "kept").status_code == 204
+    site.ask("PUT", "/v1/people/twice/grants/viewer", "twice", {"every": 1000}).raise_for_status()
+    site.ask("DELETE", paths["gone"], "gone").raise_for_status()
+    site.ask("POST", f"{paths['paused']}/pause", "paused").raise_for_status()
+    (phone,) = site.ask("GET", "/v1/keys", "gone").json()["keys"]
+    assert site.ask("DELETE", f"/v1/keys/{phone['key']}", "gone").status_code == 204
     assert site.ask("DELETE", "/v1/people/ada", "ada").status_code == 204
     site.pass_time(EVERY)
     site.kill()
     site.put_back("older")
     done = site.accept()
+    # of streams: the one deleted and ada's; of grants: two and ada's; of keys: one and ada's two
     assert (done.known, done.streams, done.grants, done.people) == (True, 2, 3, 1)
     assert (done.keys, done.paused, done.held) == (3, 1, 0)
     site.start()
-    assert site.ask("GET", "/v1/people/ben/streams/kept/outputs", "viewer").status_code == 404
-    assert site.ask("GET", "/v1/people/ben/streams/kept/outputs", "stranger").status_code == 404
-    assert site.ask("GET", "/v1/people/ben/streams/gone/outputs", "ben").status_code == 404
+    for name in ("kept", "twice", "gone"):
+        assert site.ask("GET", f"{paths[name]}/outputs", "viewer").status_code == 404
+    assert site.ask("GET", f"{paths['gone']}/outputs", "gone").status_code == 404
     assert site.ask("GET", f"{WALK}/outputs", "viewer").status_code == 404
-    for key in ("ben-phone", "ada", "ada-phone"):
+    assert site.ask("GET", f"{paths['paused']}/outputs", "viewer").status_code == 200
+    for key in ("gone-phone", "ada", "ada-phone"):
         assert site.ask("GET", "/v1/keys", key).status_code == 401
-    made = site.ask("POST", "/v1/keys", "ben", {"kind": "device"})
-    site.tokens["ben-phone"] = made.json()["token"]
     reading = {"state": "1,1"}
     site.pass_time(EVERY)
     told = {
-        name: site.slot(f"/v1/people/ben/streams/{name}", "ben-phone", reading)
+        name: site.slot(paths[name], f"{name}-phone", reading)
         for name in ("kept", "paused", "twice")
     }
     assert told == {"kept": None, "paused": "paused", "twice": None}
-    site.ask("POST", "/v1/people/ben/streams/paused/resume", "ben").raise_for_status()
+    site.ask("POST", f"{paths['paused']}/resume", "paused").raise_for_status()
     site.pass_time(EVERY)
-    assert site.slot("/v1/people/ben/streams/paused", "ben-phone", reading) is None
+    assert site.slot(paths["paused"], "paused-phone", reading) is None
 
 
 def test_a_day_is_held_and_resume_during_the_hold_is_remembered(site: Site) -> None:

@@ -24,7 +24,7 @@ from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import eta_above, float_below
 from shoal.chains.lift.step import Ahead
 from shoal.contexts.checks.task import days_of
-from shoal.contexts.search import beliefs, memory
+from shoal.contexts.search import beliefs
 from shoal.core.plan import Additive
 from shoal.core.walk import Powers
 from shoal.events.automaton import law_of
@@ -398,6 +398,6 @@ def test_filters_and_windows_stay_below_their_bounds() -> None:
     rows = beliefs._Rows(day, beliefs.opening(day, (-1, 0)), (-1, 0), 0)
     assert (rows.bound <= day.bound - beliefs.BELIEF_MARGIN).all()
     # what a window is certified with leaves room for two roundings of each term of each slot
-    room = 0.1 / day.share + memory.least_prior(day)
+    room = 0.1 / day.share + day.least_prior
     steps = (day.slots + 1) * (day.size + 4)
-    assert (memory.allowed(day, 0.1, 1) <= room * (1 - 2 * steps * 2.0**-53)).all()
+    assert (beliefs.beliefs_keeping(day, 0.1, 1) <= room * (1 - 2 * steps * 2.0**-53)).all()

@@ -18,7 +18,7 @@ from shoal import DayChain, Plan, SensitiveContexts
 from shoal.contexts.checks.task import machine_states, rise_of
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.contexts.search.beliefs import prepare
-from shoal.contexts.search.memory import Remembering, least_prior
+from shoal.contexts.search.memory import Remembering
 from tests.mask_enumeration import highest_rise, random_chain
 from tests.oracle.test_mask_oracle import body_policy
 
@@ -313,7 +313,7 @@ def test_priors_are_rounded_down() -> None:
     for matrix in transition.tolist():
         law = moved(law, [[Fraction(p) for p in row] for row in matrix])
         exact.append(law)
-    low = least_prior(day)
+    low = day.least_prior
     for c, (t, j) in enumerate(zip(day.when, day.who, strict=True)):
         assert Fraction(float(low[c])) <= exact[t][j]
 

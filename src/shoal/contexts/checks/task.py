@@ -28,8 +28,8 @@ from shoal.contexts.search.beliefs import (
     memoryless_rise,
     released_fraction,
     upper_bound,
-    vector_rise,
 )
+from shoal.contexts.search.decimals import vector_rise
 from shoal.contexts.search.greedy import private
 from shoal.contexts.search.memory import (
     Remembering,
@@ -278,7 +278,7 @@ def loss(plan: Plan) -> float:
     if not honest(plan, rise) or (never.any() and body.can_show(never)):
         return float("inf")
     if memoryless(body) and rise <= float(delta):
-        days = days_of(plan.task, delta, states=body.states, slack=RECHECK_TOLERANCE)
+        days = days_of(plan.task, delta, states=body.states, slack=RECHECK_TOLERANCE, lowered=False)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return max(rise, unread)
@@ -290,7 +290,7 @@ def vector_keeps(task: Task, delta: Fraction, hidden: Floats) -> bool:
     highest = max(memoryless_rise(day, hidden) for day in measured)
     if float(delta) < highest <= float(delta) * (1 + RECHECK_TOLERANCE):
         return True
-    days = days_of(task, delta, slack=RECHECK_TOLERANCE)
+    days = days_of(task, delta, slack=RECHECK_TOLERANCE, lowered=False)
     return highest <= float(delta) and all(private(day, hidden) for day in days)
 
 
@@ -340,9 +340,9 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
         _check_fit(task, states, body)
         full = days_of(task, delta, states=states, everything=True)
         if memoryless(body):
-            rise = max(vector_rise(day, decoded(body.codes)) for day in full)
+            rise = max(vector_rise(day, decoded(body.codes), float(delta)) for day in full)
             return rise, rise
-        rises = [histories_rise(day, *as_mask(body).segments(day)) for day in full]
+        rises = [histories_rise(day, *as_mask(body).segments(day), float(delta)) for day in full]
         return max(rise for rise, _ in rises), max(unread for _, unread in rises)
 
     return shared((task, delta, body, "rise"), found)

@@ -15,10 +15,9 @@ Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +39,8 @@ class Day:
     `moves[t]` leads from slot t to t + 1; the last one leads every state to "end", kept as state
     0 of slot T. Secret c is "in state `who[c]` at slot `when[c]`" (sorted by slot); the belief in
     it may reach `bound[c]`, and its rise counts `share[c]` times. Secrets whose bound is 1 or
-    more, and states that cannot occur, put no limit on anything and are not listed.
+    more, and states that cannot occur, put no limit on anything and are not listed. Its prior is
+    certainly at least `least_prior[c]`; `delta` is the rise that every bound stands for.
     """
 
     initial: Floats
@@ -51,6 +51,8 @@ class Day:
     who: Ints
     bound: Floats
     share: Floats
+    least_prior: Floats
+    delta: float
 
     @cached_property
     def slots(self) -> int:
@@ -80,19 +82,6 @@ class Day:
         own = self.initial, self.moves, self.when, self.who, self.bound
         return Arrays(*own, future, self.possible, 1, ahead)
 
-    @cached_property
-    def exact_moves(self) -> Callable[[int], list[list[tuple[int, Decimal]]]]:
-        """Of each slot the states that each state may move to, and their chances as decimals."""
-
-        @lru_cache(maxsize=2048)
-        def rows(t: int) -> list[list[tuple[int, Decimal]]]:
-            return [
-                [(j, Decimal(chance)) for j, chance in enumerate(row) if chance]
-                for row in self.moves[t].tolist()
-            ]
-
-        return rows
-
 
 def family_of(days: Day | Sequence[Day]) -> tuple[Day, ...]:
     """One day, or the members of a family, as members."""
@@ -119,11 +108,13 @@ def prepare(
     slack: float = EQUALITY,
     everything: bool = False,
     never: Bools | None = None,
+    lowered: bool = True,
 ) -> Day:
     """The day as arrays: bound = prior + δ / share, for every secret that can be breached.
 
-    A bound sits δ·slack higher than that, so that outputs exactly on it pass; the re-check of a
-    finished plan tolerates five times as much as a search and no more. With `everything`, secrets
+    A bound is for δ·(1 + slack), so that outputs exactly on it pass; the re-check of a finished
+    plan tolerates five times as much as a search and no more. It is `lowered` by what an evaluation
+    may be off, so that beliefs computed up to it certainly keep it. With `everything`, secrets
     that no output can breach are listed too: a measure wants them, a search does not. Bounds of
     states of `never` stay below 1, so that no search shows them.
     """
@@ -137,13 +128,16 @@ def prepare(
     for t in range(1, slots):
         prior[t] = prior[t - 1] @ transition[t - 1]
         possible[t] = (transition[t - 1][possible[t - 1]] > 0).any(axis=0)
-    allowed = np.where(shares > 0, delta / np.where(shares > 0, shares, 1.0), np.inf)
-    bound = prior + allowed * (1 + slack)
+    allowed = np.where(shares > 0, delta / np.where(shares > 0, shares, 1.0), np.inf) * (1 + slack)
+    low = least_priors(initial, moves[:-1], prior, possible)
+    bound = belief_within(allowed + low, slots, size) if lowered else prior + allowed
+    listed = allowed + low < 1
     if never is not None and never.any():
         bound[:, never] = np.minimum(bound, (1 + prior) / 2)[:, never]
-    when, who = np.nonzero(((shares > 0) if everything else (bound < 1)) & possible)
+        listed[:, never] = shares[:, never] > 0
+    when, who = np.nonzero(((shares > 0) if everything else listed) & possible)
     return Day(
-        initial=np.ascontiguousarray(initial, dtype=np.float64),
+        initial=np.array(initial, dtype=np.float64),  # writable: compiled loops have one signature
         moves=moves,
         prior=prior,
         possible=possible,
@@ -151,6 +145,8 @@ def prepare(
         who=who.astype(np.int64),
         bound=bound[when, who],
         share=shares[when, who],
+        least_prior=low[when, who],
+        delta=delta * (1 + slack),
     )
 
 
@@ -205,30 +201,33 @@ def upper_bound(days: Sequence[Day]) -> float:
 
 
 def memoryless_rise(day: Day, suppression: Floats) -> float:
-    """max over outputs and secrets of share·(posterior - prior), for one vector p[t, j].
+    """Upper bound of share·(posterior - prior) over outputs and secrets, for one vector p[t, j].
 
-    Evaluated in logarithms, so that nothing underflows; outputs of probability 0 do not count. 0
-    when there are no secrets.
+    Rounds up by the bound of `relative_error`. Outputs of probability 0 do not count. 0 when there
+    are no secrets.
     """
-    return max(0.0, float(_memoryless_rises(day, suppression).max(initial=0.0)))
+    highest = _memoryless_highest(day, suppression)
+    return max(0.0, float(rises_above(day, highest).max(initial=0.0)))
 
 
 def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
-    """How many secrets some output of one vector p[t, j] raises by more than δ / share."""
-    return int((_memoryless_rises(day, suppression) > delta * (1 + 1e-12)).sum())
+    """Count the secrets that some output of one vector p[t, j] raises by more than δ / share."""
+    highest = _memoryless_highest(day, suppression)
+    rises = day.share * (highest - day.prior[day.when, day.who])
+    return int((rises > delta * (1 + 1e-12)).sum())
 
 
-def _memoryless_rises(day: Day, suppression: Floats) -> Floats:
-    """The rise of each secret: every release begins a segment with the same vector."""
+def _memoryless_highest(day: Day, suppression: Floats) -> Floats:
+    """Return the highest belief in each secret: every release begins a segment with one vector."""
     from shoal.contexts.search import kernels
 
     highest = np.zeros(len(day.when))
-    for origin in _shown_by(day, suppression):
+    for origin in shown_by(day, suppression):
         kernels.segment_highest(day.arrays, *origin, suppression, highest)
-    return np.asarray(day.share * (highest - day.prior[day.when, day.who]))
+    return highest
 
 
-def _shown_by(day: Day, suppression: Floats) -> list[Origin]:
+def shown_by(day: Day, suppression: Floats) -> list[Origin]:
     """ "start", and every release of one vector p[t, j]."""
     shown = np.argwhere(day.possible & (suppression < 1)).tolist()
     return [START, *((slot, state) for slot, state in shown)]
@@ -243,116 +242,73 @@ def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: fl
     """
     from shoal.contexts.search import kernels
 
-    prior = day.prior[day.when, day.who]
-    floor = prior + least / day.share if least > 0 else np.zeros(len(prior))
+    floor = beliefs_keeping(day, max(least, 0.0))
     highest = floor.copy()
     kernels.segment_highest(day.arrays, slot, state, suppression, highest)
     over = highest > floor
     if not over.any():
         return max(0.0, least)
-    return max(least, float((day.share * (highest - prior))[over].max()))
+    return max(least, float(rises_above(day, highest)[over].max()))
+
+
+# How far the evaluation of a segment may be off: a bound that is known before it starts.
+#
+# Proof: contexts/checks/mask_rounding.md.
+
+
+UNIT_ROUNDOFF = 2.0**-53  # the relative error of one rounding of doubles
+LOST_TO_UNDERFLOW = 1e-60  # more than a belief can lose to products below the smallest double
+
+
+def relative_error(slots: int, size: int, rows: int = 0) -> float:
+    """Return the largest relative error of a belief that a segment of a day is evaluated to.
+
+    A step multiplies twice, divides once and adds up `size` terms; numerator and denominator of a
+    belief both err. `rows` histories are added up when an output is shown, and where a window ends.
+    """
+    steps = (slots + 1) * (size + 4) + 2 * rows + 8
+    return 2.02 * UNIT_ROUNDOFF * steps
+
+
+def belief_within(limit: Floats, slots: int, size: int, rows: int = 0) -> Floats:
+    """Return the computed beliefs up to which the true ones are certainly at most `limit`."""
+    bounded = (limit - LOST_TO_UNDERFLOW) / (1.0 + relative_error(slots, size, rows))
+    return np.asarray(bounded * (1.0 - 16 * UNIT_ROUNDOFF))
+
+
+def beliefs_keeping(day: Day, delta: float, rows: int = 0) -> Floats:
+    """Return, for each secret, up to which computed belief the rise is certainly at most delta."""
+    return belief_within(delta / day.share + day.least_prior, day.slots, day.size, rows)
+
+
+def rises_above(day: Day, highest: Floats, rows: int = 0) -> Floats:
+    """Return an upper bound of the rise of each secret whose highest belief was computed so."""
+    error = relative_error(day.slots, day.size, rows)
+    upper = np.minimum(1.0, highest * (1.0 + error) + LOST_TO_UNDERFLOW)
+    return np.asarray(day.share * (upper - day.least_prior) * (1.0 + 8 * UNIT_ROUNDOFF))
+
+
+def least_priors(initial: Floats, transition: Floats, prior: Floats, possible: Bools) -> Floats:
+    """Return lower bounds of P(X_t = j) by the weights of whole paths, for computed priors[t, j].
+
+    The rows of a chain in doubles sum to 1 only nearly, so a path weighs what its entries multiply
+    to, divided by the sum over all paths. What may follow a state weighs at least the product of
+    the least row sums, and all paths at most that of the largest.
+    """
+    rows = [
+        [math.fsum(row) for row in matrix[here].tolist()]
+        for matrix, here in zip(transition, possible[:-1], strict=True)
+    ]
+    onward = np.cumprod([1.0, *(min(sums) for sums in reversed(rows))])[::-1]
+    total = math.fsum(initial.tolist()) * math.prod(max(sums) for sums in rows)
+    roundings = np.arange(1, len(prior) + 1) * (len(initial) + 2) + 4 * len(prior) + 16
+    factor = (onward / total) * (1.0 - 1.01 * UNIT_ROUNDOFF * roundings)
+    return np.asarray(prior * factor[:, None])
 
 
 def released_fraction(day: Day, suppression: Floats) -> float:
     """Σ P(X_t = j)(1 - p[t, j]): the expected number of releases of one vector."""
     return float((day.prior * (1.0 - suppression)).sum())
-
-
-NEAR_WORST = 1e-9  # of a rise: segments this near the worst are evaluated again
-NO_RISE = 1e-12  # rises up to this are nothing but rounding
-DECIMAL_DIGITS = 50
-UP = Context(prec=DECIMAL_DIGITS, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
-DOWN = Context(prec=DECIMAL_DIGITS, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
-Segment = tuple[int, int, Floats]  # the slot and state of a release (-1: "start"), what is hidden
-
-
-def raised_rise(day: Day, segments: Iterable[Segment], worst: float) -> float:
-    """`worst`, or what the segments with a rise near it really come to, where that is more.
-
-    `worst` is their highest rise in doubles, off by far less than NEAR of itself. Never below the
-    truth: masses are sums of products of numbers that are not negative, followed with 50 digits,
-    rounded up with the secret, rounded down without it and in priors.
-    """
-    from shoal.contexts.search import kernels
-
-    if worst <= NO_RISE:
-        return worst
-    near = worst - max(NEAR_WORST * worst, NO_RISE)
-    floor = day.prior[day.when, day.who] + near / day.share
-    found = Decimal(worst)
-    priors: dict[int, list[Decimal]] = {}
-    for slot, state, hidden in segments:
-        highest = floor.copy()
-        kernels.segment_highest(day.arrays, slot, state, hidden, highest)
-        for c in np.flatnonzero(highest > floor).tolist():
-            when, who = int(day.when[c]), int(day.who[c])
-            if not priors:
-                priors = dict(enumerate(_least_priors(day)))
-            belief = min(_belief_above(day, (slot, state, hidden), when, who), Decimal(1))
-            rise = UP.multiply(UP.subtract(belief, priors[when][who]), Decimal(float(day.share[c])))
-            found = max(found, rise)
-    nearest = float(found)
-    return nearest if Decimal(nearest) >= found else math.nextafter(nearest, math.inf)
-
-
-def vector_rise(day: Day, suppression: Floats) -> float:
-    """`memoryless_rise`, rounded up."""
-    segments = ((*origin, suppression) for origin in _shown_by(day, suppression))
-    return raised_rise(day, segments, memoryless_rise(day, suppression))
-
-
-def _least_priors(day: Day) -> list[list[Decimal]]:
-    """P(X_t = j) rounded down, by the weights of whole paths: rows sum to 1 only nearly."""
-    first = [Decimal(chance) for chance in day.initial.tolist()]
-    most, laws, rest = first, [first], [[Decimal(1)] * day.size]
-    for t in range(day.slots - 1):
-        laws.append(_onward(laws[-1], day.exact_moves(t), DOWN))
-        most = _onward(most, day.exact_moves(t), UP)
-        rest.append([Decimal(0)] * day.size)
-        for k, row in enumerate(day.exact_moves(day.slots - 2 - t)):
-            for j, chance in row:
-                rest[-1][k] = DOWN.fma(rest[-2][j], chance, rest[-1][k])
-    total = Decimal(0)
-    for mass in most:
-        total = UP.add(total, mass)
-    return [
-        [DOWN.divide(DOWN.multiply(mass, left), total) for mass, left in zip(*both, strict=True)]
-        for both in zip(laws, reversed(rest), strict=True)
-    ]
-
-
-def _belief_above(day: Day, segment: Segment, when: int, who: int) -> Decimal:
-    """The highest belief in "`who` at `when`" over the releases that end a segment; rounds up."""
-    slot, state, hidden = segment
-    if when == slot:
-        return Decimal(int(who == state))
-    low = high = [Decimal(chance) for chance in law_from(day, (slot, state)).tolist()]
-    best = Decimal(0)
-    for t in range(slot + 1, day.slots + 1):
-        if t == when:
-            high = [mass if j == who else Decimal(0) for j, mass in enumerate(high)]
-        if t >= when:
-            beliefs = {j: UP.divide(high[j], mass) for j, mass in enumerate(low) if mass}
-            shown = (b for j, b in beliefs.items() if t == day.slots or hidden[t, j] < 1)
-            best = max(best, *shown, Decimal(0))
-            if max(beliefs.values(), default=best) <= best:  # later ones are averages of these
-                break
-        if t < day.slots:
-            chances = [Decimal(chance) for chance in hidden[t].tolist()]
-            low = _onward(map(DOWN.multiply, low, chances), day.exact_moves(t), DOWN)
-            high = _onward(map(UP.multiply, high, chances), day.exact_moves(t), UP)
-    return best
-
-
-def _onward(
-    law: Iterable[Decimal], moves: list[list[tuple[int, Decimal]]], rounding: Context
-) -> list[Decimal]:
-    """The law one slot later, each sum of products rounded one way."""
-    out = [Decimal(0)] * len(moves)
-    for mass, row in zip(law, moves, strict=True):
-        for j, chance in row if mass else ():
-            out[j] = rounding.fma(mass, chance, out[j])
-    return out
 
 
 class Arrays(NamedTuple):

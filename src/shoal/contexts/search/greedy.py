@@ -113,7 +113,7 @@ def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
             return
         if depth == len(places):
             # in logarithms: the rows of `private` lose what is 1e-300 times less likely
-            if all(memoryless_rise(day, hidden) <= _allowed(day) for day in family):
+            if all(memoryless_rise(day, hidden) <= day.delta for day in family):
                 best[0] = (float(reached.min()), hidden.copy())
             return
         for level in sorted(levels):
@@ -175,7 +175,7 @@ def best_of(
         reached = min(released_fraction(day, found) for day in family)
         if reached > value * (1 + 1e-12):
             part.spend(sum(_cost(day, found) for day in family))
-            if all(memoryless_rise(day, found) <= _allowed(day) for day in family):
+            if all(memoryless_rise(day, found) <= day.delta for day in family):
                 best, value = found, reached
         effort.spend(part.spent)
     return best
@@ -185,13 +185,6 @@ def _cost(day: Day, hidden: Floats) -> float:
     """Multiplications, nearly, of looking at a vector again."""
     rows = 1 + int((hidden < 1).sum()) + len(day.when)
     return rows * day.slots * day.size * (day.size + 20) / 2 + CALL
-
-
-def _allowed(day: Day) -> float:
-    """The rise that every bound stands for: the same for all secrets, by construction."""
-    if not len(day.bound):
-        return np.inf
-    return float((day.share * (day.bound - day.prior[day.when, day.who])).max())
 
 
 class _Search:

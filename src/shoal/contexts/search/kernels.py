@@ -1,8 +1,9 @@
 """Compiled loops that evaluate beliefs under suppression; importing this imports numba.
 
-Laws are kept as logarithms, the largest near 0, so that runs of hundreds of suppressed slots and
-transitions of 10^-300 neither underflow nor lose digits: a state is impossible exactly when its
-logarithm is -inf.
+The mass of each state is a mantissa and an exponent of its own, so that runs of hundreds of
+suppressed slots and transitions of 10^-300 neither underflow nor lose digits: a state is impossible
+exactly when its mantissa is 0. Scaling by powers of two is exact, so errors are those of the sums
+and products alone (contexts/checks/mask_rounding.md).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-LN2 = math.log(2.0)
-SAFE = 1e-250  # sums above it have lost nothing that matters to the terms that underflowed
+NEVER = -(1 << 40)  # the exponent of what is impossible
+DEEPEST = -1100  # a double of 1 scaled by this power of two is 0
+SAFE = 1e-200  # sums above it have lost nothing that matters to the terms that underflowed
 
 
 @njit(cache=True, error_model="numpy")
@@ -40,13 +42,13 @@ def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen
 
 
 @njit(cache=True, error_model="numpy")
-def _logs(law: Any) -> Any:
-    """Logarithms, -inf of 0; one by one, since a whole array warns of 0 where nothing compiles."""
-    found = np.full(law.size, -np.inf)
+def scaled(law: Any) -> Any:
+    """Return mantissas in [1/2, 1) and exponents of a law; 0 and NEVER where it is 0."""
+    mantissa, power = np.zeros(law.size), np.full(law.size, NEVER)
     for j in range(law.size):
         if law[j] > 0.0:
-            found[j] = np.log(law[j])
-    return found
+            mantissa[j], power[j] = math.frexp(law[j])
+    return mantissa, power
 
 
 @njit(cache=True, error_model="numpy")
@@ -60,7 +62,8 @@ def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: 
     """
     moves, when, who = day.moves, day.when, day.who
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    logs, after = _logs(day.initial if slot < 0 else moves[slot, state]), np.empty(size)
+    law, power = scaled(day.initial if slot < 0 else moves[slot, state])
+    after, raised = np.empty(size), np.empty(size, dtype=np.int64)
     for c in range(count):
         if when[c] == slot and who[c] == state:
             highest[c] = 1.0
@@ -69,15 +72,16 @@ def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: 
     belief, fresh = np.zeros((size, count)), np.zeros((size, count))
     for t in range(slot + 1, slots + 1):
         if t > slot + 1:
-            carry(logs, suppression[t - 1], moves[t - 1], belief, past, after, fresh)
-            logs, after, belief, fresh = after, logs, fresh, belief
+            carry(law, power, suppression[t - 1], moves[t - 1], belief, past, after, raised, fresh)
+            law, after, power, raised = after, law, raised, power
+            belief, fresh = fresh, belief
         known, past = enter_secrets(t, when, who, known, belief, secret, past)
         for j in range(size):
-            if logs[j] > -np.inf and (t == slots or suppression[t, j] < 1):
+            if law[j] > 0.0 and (t == slots or suppression[t, j] < 1):
                 for place in range(past):
                     c = secret[place]
                     highest[c] = max(highest[c], belief[j, place])
-        past = still_open(logs, -np.inf, belief, secret, past, highest)
+        past = still_open(law, 0.0, belief, secret, past, highest)
 
 
 @njit(cache=True, error_model="numpy")
@@ -123,53 +127,74 @@ def still_open(law: Any, never: float, belief: Any, secret: Any, past: int, high
 
 @njit(cache=True, error_model="numpy")
 def carry(
-    logs: Any, hidden: Any, matrix: Any, belief: Any, past: int, after: Any, fresh: Any
+    law: Any,
+    power: Any,
+    hidden: Any,
+    matrix: Any,
+    belief: Any,
+    past: int,
+    after: Any,
+    raised: Any,
+    fresh: Any,
 ) -> None:
-    """The law one slot later, given suppression, and the beliefs that it carries.
+    """Fill in the masses one slot later, given suppression, and the beliefs that they carry.
 
-    after[j] = log Σ_k e^{logs[k]} hidden[k] matrix[k, j], all less one multiple of log 2 that
-    brings the largest into [-log 2, 0]; fresh[j, c] = Σ_k B(j, k) belief[k, c], B the terms of
-    that sum, each row summing to 1.
+    after[j]·2^raised[j] = Σ_k law[k] 2^power[k] hidden[k] matrix[k, j]; fresh[j, c] =
+    Σ_k B(j, k) belief[k, c], where B(j, k) are the terms of that sum divided by it.
     """
-    size = logs.size
-    linear, weight = np.exp(logs) * hidden, np.empty(size)
-    largest = -np.inf
+    size = law.size
+    linear, weight = np.zeros(size), np.empty(size)
+    top = NEVER
+    for k in range(size):
+        if law[k] > 0.0 and hidden[k] > 0.0:
+            top = max(top, power[k])
+    for k in range(size):
+        if law[k] > 0.0 and hidden[k] > 0.0:
+            linear[k] = math.ldexp(law[k] * hidden[k], max(power[k] - top, DEEPEST))
     for j in range(size):
-        top, total = 0.0, 0.0
+        scale, total = top, 0.0
         for k in range(size):
             weight[k] = linear[k] * matrix[k, j]
             total += weight[k]
         if total <= SAFE:
-            top, total = _log_weights(logs, hidden, matrix, j, weight)
-        after[j] = top + math.log(total) if total > 0 else -np.inf
-        largest = max(largest, after[j])
+            scale, total = _scaled_weights(law, power, hidden, matrix, j, weight)
+        after[j], raised[j] = 0.0, NEVER
+        if total > 0.0:
+            mantissa, shift = math.frexp(total)
+            after[j], raised[j] = mantissa, scale + shift
         for c in range(past):
             fresh[j, c] = 0.0
         for k in range(size):
-            share = weight[k] / total if total > 0 else 0.0
-            if share > 0:
+            share = weight[k] / total if total > 0.0 else 0.0
+            if share > 0.0:
                 for c in range(past):
                     fresh[j, c] += share * belief[k, c]
-    if largest > -np.inf:
-        after -= math.ceil(largest / LN2) * LN2
 
 
 @njit(cache=True, error_model="numpy")
-def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> Any:
-    """log of the largest term of Σ_k e^{logs[k]} hidden[k] matrix[k, j], and the sum over it.
+def _scaled_weights(
+    law: Any, power: Any, hidden: Any, matrix: Any, j: int, weight: Any
+) -> tuple[Any, Any]:
+    """Fill `weight` with the terms of Σ_k law[k] 2^power[k] hidden[k] matrix[k, j], scaled.
 
-    `weight` becomes the terms relative to the largest; the sum is 0 when all are impossible.
+    Returns the exponent by which they are scaled, that of the largest term, and their sum; 0 when
+    no term is possible.
     """
-    top = -np.inf
-    for k in range(logs.size):
-        weight[k] = -np.inf
-        if logs[k] > -np.inf and hidden[k] > 0 and matrix[k, j] > 0:
-            weight[k] = logs[k] + math.log(hidden[k]) + math.log(matrix[k, j])
-            top = max(top, weight[k])
+    top = NEVER
+    exponent = np.full(law.size, NEVER)
+    for k in range(law.size):
+        weight[k] = 0.0
+        if law[k] > 0.0 and hidden[k] > 0.0 and matrix[k, j] > 0.0:
+            coin, lower = math.frexp(hidden[k])
+            move, shift = math.frexp(matrix[k, j])
+            weight[k] = law[k] * coin * move
+            exponent[k] = power[k] + lower + shift
+            top = max(top, exponent[k])
     total = 0.0
-    for k in range(logs.size):
-        weight[k] = math.exp(weight[k] - top) if top > -np.inf else 0.0
-        total += weight[k]
+    for k in range(law.size):
+        if weight[k] > 0.0:
+            weight[k] = math.ldexp(weight[k], max(exponent[k] - top, DEEPEST))
+            total += weight[k]
     return top, total
 
 
@@ -183,8 +208,9 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     """
     moves, when, shown = day.moves, day.when, day.shown
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    logs, after = _logs(day.initial if slot < 0 else moves[slot, state]), np.empty(size)
-    possible = logs > -np.inf
+    law, power = scaled(day.initial if slot < 0 else moves[slot, state])
+    after, raised = np.empty(size), np.empty(size, dtype=np.int64)
+    possible = law > 0.0
     last, open_at, ones = -1, np.zeros(slots, dtype=np.bool_), np.ones(size)
     for t in range(slot + 1, slots):
         open_at[t] = not (possible & ~shown[t]).any()
@@ -199,10 +225,11 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     secret = np.empty(count, dtype=np.int64)
     for t in range(slot + 1, last + 1):
         if t > slot + 1:
-            carry(logs, ones, moves[t - 1], belief, past, after, fresh)
-            logs, after, belief, fresh = after, logs, fresh, belief
+            carry(law, power, ones, moves[t - 1], belief, past, after, raised, fresh)
+            law, after, power, raised = after, law, raised, power
+            belief, fresh = fresh, belief
         known, past = enter_secrets(t, when, day.who, known, belief, secret, past)
-        past = still_open(logs, -np.inf, belief, secret, past, day.bound)
+        past = still_open(law, 0.0, belief, secret, past, day.bound)
         if t >= earliest and open_at[t] and past == 0:
             return t
     return slots

@@ -21,19 +21,17 @@ from shoal.contexts.search.beliefs import (
     Codes,
     Day,
     Origin,
-    Segment,
     decoded,
     encoded,
     law_from,
-    raised_rise,
+    rises_above,
     segment_rise,
 )
+from shoal.contexts.search.decimals import Segment, settled_rise
 from shoal.core.codec import Floats, Ints
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
 FineCodes = npt.NDArray[np.uint32]
-UNIT = 2.0**-53  # the relative error of one rounding
-LOST_TO_UNDERFLOW = 1e-290  # more than a belief can lose to underflow
 NEVER = -(1 << 40)  # the exponent of what is impossible
 
 
@@ -102,14 +100,15 @@ def spelled(kept: Floats, moves: Floats, digits: Ints) -> Floats:
 
 
 def histories_rise(
-    day: Day, policies: dict[Origin, Remembering], digits: Ints
+    day: Day, policies: dict[Origin, Remembering], digits: Ints, delta: float
 ) -> tuple[float, float]:
     """max over outputs and secrets of share·(posterior - prior), over all releases that occur.
 
     Follows what the tables let a machine emit, from "start" on: a release without a policy, after
     which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
-    with a window (`certified`) and after one without (`raised_rise`). The second number also counts
-    releases that only slots not read lead to: those with a policy, and what follows them.
+    with a window (`certified`) and after one without (`segment_rise`, or `settled_rise` where that
+    cannot be told from delta). The second number also counts releases that only slots not read
+    lead to: those with a policy, and what follows them.
     """
     from shoal.contexts.search import kernels
 
@@ -119,7 +118,8 @@ def histories_rise(
         if origin[0] >= 0:
             also[origin] = day.possible[origin]
     nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
-    worst, unread = 0.0, 0.0
+    worst, unread = 0.0, 0.0  # after releases without a window
+    windows, unread_windows = 0.0, 0.0
     tails: list[tuple[int, int, bool]] = []  # releases without a window
     for origin in forwards(also):
         slot = origin[0]
@@ -128,15 +128,17 @@ def histories_rise(
         emitted = np.zeros_like(seen)
         if plan.codes:
             rise, emitted = certified(day, origin, plan, digits)
+            unread_windows = max(unread_windows, rise)
+            windows = max(windows, rise if occurs else 0.0)
         else:
             rise = segment_rise(day, *origin, full(day, slot, plan.tail), worst)
+            unread = max(unread, rise)
+            worst = max(worst, rise) if occurs else worst
             tails.append((*origin, occurs))
             law = law_from(day, origin) > 0
             kernels.mark_releases(law, day.moves, slot, plan.tail, COIN_LEVELS - 1, emitted)
-        unread = max(unread, rise)
         also |= emitted
         if occurs:
-            worst = max(worst, rise)
             seen |= emitted
 
     def without_window(unread_too: bool) -> Iterator[Segment]:
@@ -144,8 +146,9 @@ def histories_rise(
             if occurs or unread_too:
                 yield slot, state, full(day, slot, policies.get((slot, state), nothing).tail)
 
-    worst = raised_rise(day, without_window(False), worst)
-    return worst, raised_rise(day, without_window(True), max(worst, unread))
+    worst = max(windows, settled_rise(day, without_window(False), worst, delta))
+    unread = max(unread_windows, settled_rise(day, without_window(True), unread, delta))
+    return worst, max(worst, unread)
 
 
 def certified(
@@ -156,7 +159,7 @@ def certified(
     Masses, and masses together with each secret, are followed through window and tail as sums of
     products of numbers that are not negative, each with an exponent of its own: nothing cancels,
     nothing underflows, and a state is possible exactly when its exponent says so. So a belief is
-    off by a factor of at most 1 ± `_factor`, which is added; priors are rounded down. What a
+    off by a factor of at most 1 ± `relative_error`, which is added; priors are rounded down. What a
     history means is read off the states, not off `digits`: those say only which table row a
     machine takes.
     """
@@ -195,37 +198,8 @@ def certified(
         base = digits if k + 1 < len(plan.codes) else np.zeros_like(digits)
         mass, power, joint = _advanced(kept, power, together, moves[k], base)
     rows = max(len(codes) for codes in plan.codes)
-    upper = np.minimum(1.0, highest * (1.0 + _factor(day, rows)) + LOST_TO_UNDERFLOW)
-    return _rounded_up(day, upper), emitted
-
-
-def allowed(day: Day, delta: float, rows: int) -> Floats:
-    """Beliefs up to which `certified` says at most delta, when a window has so many histories."""
-    room = delta / day.share + least_prior(day)
-    return np.asarray((room - LOST_TO_UNDERFLOW) / (1.0 + _factor(day, rows)) * (1.0 - 16 * UNIT))
-
-
-def least_prior(day: Day) -> Floats:
-    """A lower bound of the prior of each secret: sums of products, slots·(states + 1) roundings."""
-    steps = (day.when + 1) * (day.size + 2)
-    return np.asarray(day.prior[day.when, day.who] * (1.0 - 1.01 * UNIT * steps))
-
-
-def _factor(day: Day, rows: int) -> float:
-    """By how much a belief of `certified` may be off, relatively.
-
-    A step multiplies twice and adds up `size` terms; histories are added up when an output is
-    shown, and once more where the window ends. Numerator and denominator both err.
-    """
-    steps = (day.slots + 1) * (day.size + 4) + 2 * rows + 8
-    return 2.02 * UNIT * steps
-
-
-def _rounded_up(day: Day, upper: Floats) -> float:
-    if not len(upper):
-        return 0.0
-    rise = day.share * (upper - least_prior(day))
-    return max(0.0, float(rise.max())) * (1.0 + 8 * UNIT)
+    rises = rises_above(day, highest, rows)
+    return max(0.0, float(rises.max(initial=0.0))), emitted
 
 
 def _split(values: Floats) -> tuple[Floats, Ints]:

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.contexts.search.adaptive import full
-from shoal.contexts.search.beliefs import Codes, Day, Origin, law_from
+from shoal.contexts.search.beliefs import Codes, Day, Origin, beliefs_keeping, law_from
 from shoal.contexts.search.memory import (
     FINE,
     FineCodes,
     Remembering,
     Tail,
-    allowed,
     fine_decoded,
     fine_encoded,
     flow,
@@ -95,7 +94,7 @@ class SegmentProgram:
         )
         self.most = flow(day, *origin, Remembering(never, tail), digits)
         self.secrets = seen_by(day, self.slot, digits, window)
-        self.bound = allowed(day, given.delta, base ** (window - 1))
+        self.bound = beliefs_keeping(day, given.delta, base ** (window - 1))
         self.value, self.shown = given.value, given.shown
         self.index = self._number()
         hidden = full(day, self.slot, tail)

@@ -19,6 +19,7 @@ from shoal.contexts.search.beliefs import (
     Codes,
     Day,
     Origin,
+    beliefs_keeping,
     decoded,
     encoded,
     future_beliefs,
@@ -29,7 +30,6 @@ from shoal.contexts.search.beliefs import (
 from shoal.contexts.search.memory import (
     FineCodes,
     Remembering,
-    allowed,
     certified,
     digits_of,
     fine_decoded,
@@ -144,7 +144,7 @@ def slotwise(given: Stretch) -> SolvedWindow:
     """
     window, _ = fitting_window(given.day, given.origin[0], given.digits, SLOTWISE_NODES)
     rows = (int(given.digits.max()) + 1) ** max(window - 1, 0)
-    bounds = allowed(given.day, given.delta, rows)
+    bounds = beliefs_keeping(given.day, given.delta, rows)
     for margin in SLOTWISE_MARGINS:
         plan = _slot_by_slot(given, window, bounds * (1 - margin))
         if plan.codes and (reached := kept_value(given, plan)) is not None:

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from shoal.contexts.day import DayChain
-from shoal.contexts.search.adaptive import next_release, simulatable_segments
+from shoal.contexts.search.adaptive import next_release, simulatable_segments, trimmed
 from shoal.contexts.search.beliefs import (
     COIN_LEVELS,
     AfterGaps,
@@ -287,7 +287,7 @@ class SegmentMask(Tabled):
     def of(cls, states: tuple[str, ...], slots: int, hidden: dict[Origin, Codes]) -> SegmentMask:
         """From one table per release; rows that suppress everything at their end are dropped."""
         kept = sorted(hidden)
-        tables = [_trimmed(hidden[origin]).ravel() for origin in kept]
+        tables = [trimmed(hidden[origin]).ravel() for origin in kept]
         sizes = [0, *(table.size for table in tables)]
         flat = np.concatenate([np.empty(0, np.uint16), *tables])
         return cls(states, slots, np.array(kept, dtype=np.int64), np.cumsum(sizes), flat)
@@ -350,12 +350,6 @@ def check_origins(origins: Ints, slots: int, size: int) -> None:
         )
     if len({(int(t), int(j)) for t, j in origins}) < len(origins):
         raise InputError("origins names a release twice; each has one table")
-
-
-def _trimmed(codes: Codes) -> Codes:
-    """The table without the rows at its end that suppress everything."""
-    shown = np.flatnonzero((codes < ALWAYS).any(axis=1))
-    return codes[: int(shown[-1]) + 1] if len(shown) else codes[:0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

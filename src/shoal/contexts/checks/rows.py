@@ -19,7 +19,7 @@ import numpy as np
 from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS
 from shoal.additive.plans import Mechanism
 from shoal.contexts.checks import task as mask_task
-from shoal.contexts.day import DayChain
+from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.contexts.search import pacing
 from shoal.contexts.search.adaptive import next_releases, occurring, search, simulatable_segments
@@ -160,7 +160,7 @@ class Checks:
         waiting, coins = self.simulatable(), self.probabilistic(hidden)
         return replace(coins if coins.cost < waiting.cost else waiting, mechanism=name)
 
-    def adaptive(self, baseline: Floats, effort: Effort) -> Plan:
+    def adaptive(self, baseline: Floats | None, effort: Effort) -> Plan:
         """Suppression that depends on the last release: the best policy found for each stretch.
 
         Backwards in time; never below the hybrid check.
@@ -169,13 +169,13 @@ class Checks:
         body = SegmentMask.of(self.contexts, self.days[0].slots, found.hidden)
         return self.plan(ADAPTIVE, body, found.expected, ADAPTIVE_REASON)
 
-    def _segments(self, baseline: Floats, effort: Effort) -> dict[Origin, Codes]:
+    def _segments(self, baseline: Floats | None, effort: Effort) -> dict[Origin, Codes]:
         return pacing.shared(
             (self.task, self.delta, "segments"),
             lambda: search(self.days, float(self.delta), baseline=baseline, work=effort),
         )
 
-    def optimal(self, baseline: Floats, effort: Effort) -> Plan:
+    def optimal(self, baseline: Floats | None, effort: Effort) -> Plan:
         """The better of the adaptive check and a linear program, for each stretch.
 
         The optimum over all mechanisms when every program covers its segment (the certificate says
@@ -219,11 +219,13 @@ def simulatable(task: Task, delta: Fraction) -> Plan:
 
 def probabilistic(task: Task, delta: Fraction) -> Plan:
     checks, effort = Checks(task, delta), pacing.turn_of(PROBABILISTIC)
+    pacing.leave_to_others(PROBABILISTIC, checks.days[0].slots)
     return checks.probabilistic(checks.probabilities(effort))
 
 
 def hybrid(task: Task, delta: Fraction) -> Plan:
     checks, effort = Checks(task, delta), pacing.turn_of(HYBRID).part(HYBRID_VECTOR)
+    pacing.leave_to_others(HYBRID, checks.days[0].slots)
     return checks.hybrid(checks.probabilities(effort))
 
 
@@ -235,11 +237,18 @@ def _searched(task: Task, delta: Fraction, name: str) -> Plan:
     without a clock it was a candidate.
     """
     effort, checks = pacing.turn_of(name), Checks(task, delta)
+    if name == OPTIMAL:
+        pacing.leave_to_others(OPTIMAL, checks.days[0].slots)
+    pacing.warn_if_slow(checks.days[0].slots, checks.days[0].size, effort)
     find = checks.adaptive if name == ADAPTIVE else checks.optimal
-    baseline = checks.probabilities(effort.part(ADAPTIVE_VECTOR))
-    if effort.clock is None and len(checks.days) == 1:
-        return find(baseline, effort)
-    fallback = checks.hybrid(baseline, name)
+    if checks.days[0].slots > pacing.LONG_DAY:  # a vector for so many slots takes too long
+        baseline = None
+        fallback = replace(checks.simulatable(), mechanism=name)
+    else:
+        baseline = checks.probabilities(effort.part(ADAPTIVE_VECTOR))
+        if effort.clock is None and len(checks.days) == 1:
+            return find(baseline, effort)
+        fallback = checks.hybrid(baseline, name)
     try:
         plan = find(baseline, effort)
     except SearchEnded:
@@ -278,10 +287,14 @@ def mask(
 
     With several day chains, whichever of them an adversary holds. `check` names a row
     ("mask-adaptive", …) or "best", which tries the proved checks, quickest first, each with its
-    share of `seconds`. Those end by `clock`, so that plans may differ from call to call, and say so
-    (`timed` in the certificate). Without `seconds`, or with `clock=None`, work alone is counted, at
-    a nominal speed: equal calls give equal plans, and a slow machine takes longer. Every plan is
-    private however little time there is.
+    share of the budget; of days of more than 288 slots the simulatable and the adaptive one. The
+    budget is a count of multiplications: 10^9 for each of `seconds`, 2·10^10 without. Equal calls
+    then give equal plans, and a slow machine takes longer. With `seconds`, `clock` guards it too:
+    the search ends when they are over, looking at the finished plan included, give or take a tenth
+    and one evaluation, so what is shown depends on how fast the machine is just then (`timed` in
+    the certificate says so). `clock=None` takes the guard away. Compiled loops are loaded first.
+    A search of a long day that may take more than 30 s warns (`SlowSearch`). Every plan is private
+    however little time there is.
 
     For events (`shoal.Events.of`) the check is "mask-online"; `epsilon` instead of `delta` bounds
     their odds, both ways, and these may be given too: `lower=True` (beliefs may not fall by more
@@ -312,7 +325,9 @@ def mask(
     limit = float(positive(seconds, "seconds")) if seconds is not None else pacing.SECONDS
     task = Task(query=query, secrets=secrets, family=days)
     named = _rows(task, check)
-    with pacing.time_limit(limit, check, clock=clock if seconds is not None else None):
+    among = [row.name for row in named]
+    by_clock = clock if seconds is not None else None
+    with pacing.time_limit(limit, check, clock=by_clock, among=among):
         plans = list(_in_turn(named, task, exact(delta, "delta")))
     return min(plans, key=lambda plan: plan.cost)
 
@@ -376,12 +391,14 @@ def _in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator
 def _rows(task: Task, check: str) -> list[Mechanism]:
     """The rows to try: the one that is named, or the proved ones that take the task."""
     if check == "best":
-        rows = [MECHANISMS[name] for name in pacing.WORK_SHARES]
+        long = day_chains(task.family)[0].slots > pacing.LONG_DAY
+        names = (SIMULATABLE, ADAPTIVE) if long else tuple(pacing.WORK_SHARES)
+        rows = [MECHANISMS[name] for name in names]
         return [row for row in rows if row.refuse(task) is None]
-    names = [name for name in MECHANISMS if name.startswith("mask-")]
-    if check not in names:
-        listed = ", ".join(map(repr, names[:-1]))
-        raise InputError(f"check is {check!r}; it must be 'best', {listed} or {names[-1]!r}")
+    known = [name for name in MECHANISMS if name.startswith("mask-")]
+    if check not in known:
+        listed = ", ".join(map(repr, known[:-1]))
+        raise InputError(f"check is {check!r}; it must be 'best', {listed} or {known[-1]!r}")
     reason = MECHANISMS[check].refuse(task)
     if reason is not None:
         raise Refused(f"{check} does not apply: {reason}")

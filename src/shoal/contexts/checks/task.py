@@ -342,7 +342,10 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
         if memoryless(body):
             rise = max(vector_rise(day, decoded(body.codes), float(delta)) for day in full)
             return rise, rise
-        rises = [histories_rise(day, *as_mask(body).segments(day), float(delta)) for day in full]
+        rises = []
+        for day in full:
+            policies, digits = as_mask(body).segments(day)
+            rises.append(histories_rise(day, policies, digits, float(delta)))
         return max(rise for rise, _ in rises), max(unread for _, unread in rises)
 
     return shared((task, delta, body, "rise"), found)

@@ -36,7 +36,7 @@ from shoal.contexts.search.beliefs import (
     limiting,
     segment_rise,
 )
-from shoal.contexts.search.pacing import LOOKS, Climb, Effort, likeliest, look_costs
+from shoal.contexts.search.pacing import LONG_DAY, LOOKS, Climb, Effort, likeliest, look_costs
 from shoal.core.codec import Bools, Floats, Ints
 
 PLAN_WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
@@ -117,12 +117,13 @@ def search(
     """A table after each release that may be shown, whether or not it can come up.
 
     Never worse than the simulatable check or the vector `baseline`, which are candidates for every
-    segment. Each table was looked at over all its outputs; a release after which nothing private
-    was found has one without rows, and suppresses the rest of the day, which is always safe here:
-    only states that allow it are ever shown. `work` bounds the multiplications; likelier releases
-    get more of them. The same at every call, unless there is a clock: then only as many states are
-    ever shown as can be looked at in time, the likeliest; what the search does not come to, early
-    in the day, is suppressed, and SearchEnded says that it came to nothing.
+    segment of a day of up to LONG_DAY slots. Each table was looked at over all its outputs; a
+    release after which nothing private was found has one without rows, and suppresses the rest of
+    the day, which is always safe here: only states that allow it are ever shown. `work` bounds the
+    multiplications; likelier releases get more of them. The same at every call, unless there is a
+    clock: then only as many states are ever shown as can be looked at in time, the likeliest; what
+    the search does not come to, early in the day, is suppressed, and SearchEnded says that it came
+    to nothing.
 
     Several days stand side by side in one chain without moves between them, their copies of a
     context tied to one probability. What is maximised is the mean over those that can come to the
@@ -132,12 +133,13 @@ def search(
     size, copies = family[0].size, len(family)
     shown = jointly_releasable(family)
     prior = np.asarray(sum(day.prior for day in family)) / copies
+    plain = family[0].slots <= LONG_DAY
     if effort.clock is not None:
         gauge(family[0], effort)
         few = likeliest(prior, shown, effort, copies)
         baseline = baseline if few.sum() == shown.sum() else None
         shown = few
-        effort = effort.without(LOOKS * copies * look_costs(backwards(few), *few.shape).sum())
+        effort = effort.without(0.0)
     values = np.zeros((copies, *shown.shape))
     policies: dict[Origin, Codes] = {}
     nothing = np.empty((0, size), dtype=np.uint16)
@@ -151,9 +153,13 @@ def search(
             continue
         found = climb.segment(place, origin, np.concatenate(list(values), axis=1))
         candidates = [] if found is None else [encoded(found[:, :size])]
-        candidates += published(family, shown, origin, baseline)
+        begun = effort.clock() if effort.clock is not None else 0.0
+        if plain:
+            candidates += published(family, shown, origin, baseline)
         worth, chosen = _best(family, delta, origin, values, candidates)
-        policies[origin] = nothing if chosen is None else chosen
+        if effort.clock is not None:
+            effort.reserved += LOOKS * (effort.clock() - begun)
+        policies[origin] = nothing if chosen is None else trimmed(chosen)
         if slot >= 0:
             values[:, slot, state] = worth
         climb.note(place)
@@ -170,7 +176,7 @@ def gauge(day: Day, effort: Effort) -> None:
     listed = list(forwards(arrays.shown))
     some = listed[:: max(1, len(listed) // SAMPLE)]
     nothing = np.zeros(shape)
-    at_once = kernels.Habit(np.ones(day.slots), np.ones(shape), nothing)
+    at_once = kernels.Habit(np.ones(day.slots), np.ones(shape), nothing, np.zeros(day.slots))
     slowness = []
     for cost, (slot, state) in zip(look_costs(some, *shape), some, strict=True):
         effort.on_time()
@@ -220,6 +226,10 @@ def _best(
 def side_by_side(days: Sequence[Day], shown: Bools) -> Arrays:
     """All days as one block-diagonal chain, for the compiled search; one day as it is."""
     size, copies = days[0].size, len(days)
+    if copies == 1:  # as it is: beliefs about the future of long days fill a fifth of a gigabyte
+        day, future = days[0], future_beliefs(days[0])
+        ahead = limiting(day.possible, day.when, day.bound, future)
+        return day.arrays._replace(future=future, shown=shown & day.possible, ahead=ahead)
     moves = np.zeros((days[0].slots, copies * size, copies * size))
     when = np.concatenate([day.when for day in days])
     order = np.argsort(when, kind="stable")
@@ -251,7 +261,7 @@ def table_value(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
 
     slot = origin[0]
     return float(
-        kernels.policy_value(law_from(day, origin), day.moves, slot, value, full(day, slot, codes))
+        kernels.policy_value(law_from(day, origin), day.moves, slot, value, decoded(codes))
     )
 
 
@@ -311,6 +321,12 @@ def full(day: Day, slot: int, codes: Codes | None) -> Floats:
     if codes is not None:
         hidden[slot + 1 : slot + 1 + len(codes)] = decoded(codes)
     return hidden
+
+
+def trimmed(codes: Codes) -> Codes:
+    """Return a copy of the table without the rows at its end that suppress everything."""
+    shown = np.flatnonzero((codes < COIN_LEVELS - 1).any(axis=1))
+    return codes[: int(shown[-1]) + 1].copy() if len(shown) else codes[:0]
 
 
 def keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:

@@ -238,6 +238,8 @@ class _Search:
             slot = self.origins[which][0]
             if slot >= place[0]:
                 continue
+            if self.effort.late():
+                return 0.0
             known = *self.rows[which], slot, place, *self.star
             room = self.kernels.room(*known, self.now, room, least)
             self.effort.spend(each + CALL)

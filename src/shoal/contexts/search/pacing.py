@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,6 +68,7 @@ class Effort:
         self.gauge = Gauge() if gauge is None else gauge
         self.spent = 0.0
         self.kept = 0.0  # work to be done after the search, in the same time
+        self.reserved = 0.0  # seconds, as measured, that looking at what was found so far takes
 
     @classmethod
     def of(cls, given: float | Effort) -> Effort:
@@ -90,7 +92,7 @@ class Effort:
         """Seconds left; infinite without a clock."""
         if self.clock is None:
             return math.inf
-        return max(0.0, self.ends - self.kept / self.gauge.speed - self.clock())
+        return max(0.0, self.ends - self.kept / self.gauge.speed - self.reserved - self.clock())
 
     def late(self) -> bool:
         """Whether the clock, and not the count of work, ended it."""
@@ -125,17 +127,21 @@ class Effort:
 
 
 MOST_PASSES = 800  # per segment; more gains next to nothing
+MOST_PASSES_ON_LONG_DAYS = 25  # its habit and each way to spend twice
 LEAST_PASSES = (9, 3, 1)  # each segment has, the first that the work allows
-PASSES_KEPT = 17  # passes kept for the last origin, "start", on which everything depends
+PASSES_KEPT = 25  # passes kept for the last origin, "start", on which everything depends
 AFTER_ALL = 3  # passes of it when the time is over
 OPEN = 40  # slots after which a past secret limits nothing any more, to begin with
 TIMES = 24  # that the passes still to come are worked out
 CALL = 1e5  # multiplications that the rest of the work on a segment stands for
 LOOK_WORK = 5  # multiplications per move and slot of looking at a segment again
 ROOMY = 0.8  # of the time for what must be done
-LOOKS = 1.5  # at each segment of a finished plan: its value, and its promise
+LOOKS = 2.0  # at each segment of a finished plan: its value twice, and its promise
 
-PACES = 8  # ways to spend, those of `paces_of`
+# ways to spend all at once that keep a share of each bound for later slots, and the slots after
+# which half of that is given back: what is found after a long silence lives on it
+RESERVES = ((0.1, 30.0), (0.05, 10.0), (0.2, 100.0), (0.3, 10.0))
+PACES = 8 + len(RESERVES)  # ways to spend, those of `paces_of`
 
 
 def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
@@ -183,12 +189,15 @@ class Pacing:
         self.effort = effort
         self.cost = later * (edges * np.minimum(later, OPEN) / 2 + 40 * size)
         self.fixed = days * look_costs(origins, length, size // days)
+        if effort.clock is not None:
+            self.fixed *= 1 + LOOKS  # the looks at the finished plan take their part of the time
         self.weight = np.sqrt(prior)
         self.every = max(1, len(origins) // TIMES)
         self.passes = np.zeros(len(origins), dtype=np.int64)
         self.counted = self.modelled = 1.0
         self.timed: tuple[float, float] | None = None
         poor = effort.work < float((self.fixed + self.cost).sum())
+        self.most = MOST_PASSES_ON_LONG_DAYS if length > LONG_DAY else MOST_PASSES
         self.floor = int(poor and effort.clock is None)
 
     def at(self, place: int) -> int:
@@ -200,7 +209,7 @@ class Pacing:
             left = self.effort.left() - float(self.fixed[place:].sum())
             costs = self.cost[place:] * (self.counted / self.modelled)
             kept = 0.0 if last else PASSES_KEPT * float(costs[-1])
-            given = affordable(costs, self.weight[place:], left - kept)
+            given = affordable(costs, self.weight[place:], left - kept, self.most)
             self.passes[place:] = np.maximum(given, self.floor)
             if last:
                 least = AFTER_ALL if self.effort.late() else PASSES_KEPT
@@ -218,17 +227,18 @@ class Pacing:
         """What the origin at `place` cost."""
         self.counted += spent
         self.modelled += float(self.passes[place] * self.cost[place])
-        self.effort.spend(spent + float(self.fixed[place]))
+        looked = LOOKS if self.effort.clock is not None else 0.0
+        self.effort.spend(spent + float(self.fixed[place]) / (1 + looked))
 
 
-def affordable(costs: Floats, weights: Floats, work: float) -> Floats:
-    """The passes of each origin when one costs `costs` and all may cost `work`."""
+def affordable(costs: Floats, weights: Floats, work: float, most: int = MOST_PASSES) -> Floats:
+    """The passes of each origin, `most` at the most, when one costs `costs` and all `work`."""
     least = next((k for k in LEAST_PASSES if k * costs.sum() <= work), 0)
     if work <= 0:
         return np.zeros(len(costs))
 
     def passes(rate: float) -> Floats:
-        return np.minimum(np.maximum(np.floor(rate * weights), least), MOST_PASSES)
+        return np.minimum(np.maximum(np.floor(rate * weights), least), most)
 
     low, high = 1e-3, 1e9
     for _ in range(40):
@@ -240,7 +250,8 @@ def affordable(costs: Floats, weights: Floats, work: float) -> Floats:
 def paces_of(slots: int) -> Callable[[int], Floats]:
     """How fast to spend after a release at each slot, worked out once a slot.
 
-    All at once, half, evenly over what is left, and every other slot.
+    All at once, half, evenly over what is left, and every other slot; all at once too where a
+    reserve is kept (`reserves_of`).
     """
     t = np.arange(slots)
     left = np.maximum(slots - t, 1)
@@ -256,13 +267,25 @@ def paces_of(slots: int) -> Callable[[int], Floats]:
             np.full(slots, 0.2),
             (t - origin) % 2 == 1,
             (t - origin) % 3 == 0,
+            *np.ones((len(RESERVES), slots)),
         ]
         return np.array(table, dtype=np.float64)
 
     return paces
 
 
+def reserves_of(slots: int) -> Floats:
+    """Return, for each pace, the share of a bound that is kept after k = 0, 1, … slots."""
+    table = np.zeros((PACES, slots))
+    for row, (share, half) in enumerate(RESERVES, PACES - len(RESERVES)):
+        table[row] = share * 0.5 ** (np.arange(slots) / half)
+    return table
+
+
 RELEASES_NOT_WORTH_TIME = 1e-6  # expected releases not worth another slot of search
+# the same of long days: 1e-4 shows the same within .1 % and takes two to six times as long
+RELEASES_LOST_ON_LONG_DAYS = 0.1
+LONG_DAY = 288  # slots, of five minutes
 
 
 class Climb:
@@ -282,11 +305,14 @@ class Climb:
         self._weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
         self._pacing = Pacing(origins, self._weights, (slots, size), edges, effort, arrays.copies)
         self._found, self._spent = np.ones((slots, size)), np.zeros(1)
+        self._paces, self._reserves = paces_of(slots), reserves_of(slots)
+        self._wins = np.zeros(PACES)
+        first = self._reserves[PACES - len(RESERVES) if slots > LONG_DAY else 0]
         self._habits = [  # to begin with; each state hands its own to the slot before
-            Habit(np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)))
+            Habit(np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)), first.copy())
             for _ in range(size // arrays.copies)
         ]
-        self._paces, self._wins = paces_of(slots), np.zeros(PACES)
+        self._stop = RELEASES_LOST_ON_LONG_DAYS if slots > LONG_DAY else RELEASES_NOT_WORTH_TIME
 
     def segment(self, place: int, origin: Origin, value: Floats) -> Floats | None:
         """Probabilities to hide, for the slots after `origin`; None when no work is left for it.
@@ -300,10 +326,10 @@ class Climb:
         self._spent[0] = 0.0
         if not passes:
             return None
-        stop = RELEASES_NOT_WORTH_TIME / max(float(self._weights[place]), RELEASES_NOT_WORTH_TIME)
-        paces, habit = self._paces(slot), self._habits[state]
+        stop = self._stop / max(float(self._weights[place]), self._stop)
+        paces, habit = (self._paces(slot), self._reserves), self._habits[state]
         kept = (self._wins, self._found, self._spent)
-        best_segment(self._arrays, origin, value, paces, passes, stop, place, habit, *kept)
+        best_segment(self._arrays, origin, value, *paces, passes, stop, place, habit, *kept)
         return self._found[slot + 1 :]
 
     def note(self, place: int) -> None:
@@ -336,8 +362,11 @@ Found = TypeVar("Found")
 class SearchBudget:
     """What one call may use: seconds, of the clock too if there is one; and what it found."""
 
-    def __init__(self, seconds: float, check: str, clock: Clock | None) -> None:
+    def __init__(
+        self, seconds: float, check: str, clock: Clock | None, among: Sequence[str] | None = None
+    ) -> None:
         self.seconds, self.check, self.clock = seconds, check, clock
+        self.among = list(WORK_SHARES if among is None else among)
         self.ends = clock() + seconds if clock is not None else 0.0
         self.found: dict[object, object] = {}
         self.gauge = Gauge()
@@ -349,16 +378,14 @@ class SearchBudget:
         Work is a share of the limit; seconds are a share of those that are left, so that nothing is
         lost when a check needs less than its share.
         """
-        share = 1.0 if check == self.check else WORK_SHARES.get(check, 0.0)
+        names = [name for name in self.among if name in WORK_SHARES]
+        whole = sum(WORK_SHARES[name] for name in names) or 1.0
+        share = 1.0 if check == self.check else WORK_SHARES.get(check, 0.0) / whole
         work = self.seconds * share * SPEED
         if self.clock is None:
             return Effort(work)
-        names = list(WORK_SHARES)
-        rest = (
-            sum(WORK_SHARES[name] for name in names[names.index(check) :])
-            if check in names
-            else 1.0
-        )
+        later = names[names.index(check) :] if check in names else []
+        rest = sum(WORK_SHARES[name] for name in later) / whole or 1.0
         now = self.clock()
         part = 1.0 if check == self.check else share / rest
         ends = now + READY * part * max(0.0, self.ends - now)
@@ -368,12 +395,42 @@ class SearchBudget:
 _limit: ContextVar[SearchBudget] = ContextVar("mask time limit")
 
 
+class SlowSearch(UserWarning):
+    """A search that is about to take longer than WORTH_A_WARNING seconds."""
+
+
+WORTH_A_WARNING = 30.0  # seconds
+TYPICAL_SPEED = 5e8  # multiplications a second of one core in the passes of a long day
+
+
+def warn_if_slow(slots: int, size: int, effort: Effort) -> None:
+    """Warn before the search for a long day that may take more than WORTH_A_WARNING seconds."""
+    if slots <= LONG_DAY:
+        return
+    seconds = effort.work / TYPICAL_SPEED
+    if effort.clock is not None:
+        seconds = min(seconds, effort.seconds())
+    if seconds > WORTH_A_WARNING:
+        warnings.warn(
+            f"the search for a plan of {slots:,} slots of {size} contexts may take {seconds:.0f} s "
+            "of a processor; give a shorter time limit (seconds=, or time_limit in a spec) to see "
+            "a plan sooner, which shows less and is as private",
+            SlowSearch,
+            stacklevel=2,
+        )
+
+
 @contextmanager
 def time_limit(
-    seconds: Number, check: str = "best", *, clock: Clock | None = time.monotonic
+    seconds: Number,
+    check: str = "best",
+    *,
+    clock: Clock | None = time.monotonic,
+    among: Sequence[str] | None = None,
 ) -> Iterator[None]:
     """Inside, searches share `seconds`; a single check that is named gets all of them.
 
+    `among` names the checks that will be tried, all the proved ones unless it is given.
     They begin once the compiled loops are loaded. With `clock=None` they are nominal: work is
     counted and no clock is looked at, so that equal calls give equal plans and a slow machine takes
     longer.
@@ -383,7 +440,7 @@ def time_limit(
         allowed, clock = min(allowed, max(left, LEAST_LEFT)), clock or time.monotonic
     if clock is not None:
         load()  # no part of the limit
-    token = _limit.set(SearchBudget(allowed, check, clock))
+    token = _limit.set(SearchBudget(allowed, check, clock, among))
     try:
         yield
     finally:
@@ -407,6 +464,16 @@ def by_clock() -> bool:
     """Whether searches end by a clock, so that what they find depends on the machine's load."""
     limit = _limit.get(None)
     return time_left() is not None if limit is None else limit.clock is not None
+
+
+def leave_to_others(check: str, slots: int) -> None:
+    """Refuse a check whose search does not scale to a long day, where "best" tries several."""
+    limit = _limit.get(None)
+    if limit is not None and limit.check == "best" and slots > LONG_DAY:
+        raise Refused(
+            f"{check} is not tried for days of more than {LONG_DAY} slots unless it is named: "
+            "mask-adaptive finds more in the same time"
+        )
 
 
 def turn_of(check: str) -> Effort:

@@ -9,7 +9,8 @@ secret c and state j the belief E(j, c) an output that shows j now would cause. 
 which says that suppressing the rest of the day is safe. Showing j with probability x takes
 x·a(j)·(bound(c) - E(j, c)) from the room of every secret, which is never negative where showing j
 is allowed at all. So every private policy is a way to spend the room, and any way of spending it
-without going below 0 is private. Importing this imports numba.
+without going below 0 is private. A bound may be taken lower than it is, and given back later: what
+is found after a long silence lives on that. Importing this imports numba.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ class Habit(NamedTuple):
     """How a forward pass spends: at slot t at most pace[t] of the room.
 
     No state is shown with more than caps[t, j]; waiting[t, j] is what follows its suppression: it
-    is shown only when that is better.
+    is shown only when that is better. Of the bound of a secret of k slots ago reserve[k] is left.
     """
 
     pace: Any
     caps: Any
     waiting: Any
+    reserve: Any
 
 
 @njit(cache=True, error_model="numpy")
@@ -49,8 +51,8 @@ def forward_pass(
     added to spent[0].
     """
     slot, state = origin
-    pace, caps, waiting = habit
-    initial, moves, when, who, bound, future, shown, copies, ahead = day
+    pace, caps, waiting, reserve = habit
+    initial, moves, when, who, bound, future, shown, copies, _ = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     hidden[slot + 1 :] = 1.0
     law = law_after(initial, moves, slot, state, shown, copies)
@@ -65,9 +67,7 @@ def forward_pass(
         share = 1.0 if t == slots - 1 else pace[t]
         left = 1.0
         if share > 0:
-            limits = _gaps(
-                law, belief, future[t], bound, who, secret, past, ahead[t], size // copies, gap
-            )
+            limits = _gaps(t, law, belief, future[t], day, secret, past, reserve, gap)
             gains, limited = (value[t], waiting[t]), rooms[:, :limits]
             left = _spend(law, gap, limited, shown[t], gains, share, caps[t], hidden[t], copies)
             spent[0] += 6 * size * limits
@@ -171,31 +171,33 @@ def _spend(
 
 @njit(cache=True, error_model="numpy")
 def _gaps(
+    t: int,
     law: Any,
     belief: Any,
     future: Any,
-    bound: Any,
-    who: Any,
+    day: Any,
     secret: Any,
     past: int,
-    ahead: Any,
-    contexts: int,
+    reserve: Any,
     gap: Any,
 ) -> int:
     """Fills gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; their number.
 
     0 where state and secret are of different chains. A secret with no negative gap limits
-    nothing: whatever is shown, the room left of it is a sum of what is not negative.
+    nothing: whatever is shown, the room left of it is a sum of what is not negative. Of the bound
+    of a secret of k slots ago the share reserve[k] is kept for later slots.
     """
+    when, who, ahead = day.when, day.who, day.ahead[t]
+    contexts = law.size // day.copies
     size, found = law.size, 0
     for m in range(past + ahead[0]):
         c = secret[m] if m < past else ahead[1 + m - past]
-        tight = False
+        tight, limit = False, day.bound[c] * (1.0 - reserve[max(t - when[c], 0)])
         for j in range(size):
-            gap[j, found] = bound[c] - (belief[j, m] if m < past else future[j, c])
+            gap[j, found] = limit - (belief[j, m] if m < past else future[j, c])
             if contexts < size and who[c] // contexts != j // contexts:
                 gap[j, found] = 0.0
-            tight = tight or (law[j] > 0 and gap[j, found] < 1e-12 * bound[c])
+            tight = tight or (law[j] > 0 and gap[j, found] < 1e-12 * limit)
         if tight:
             found += 1
     return found
@@ -275,12 +277,22 @@ def wait_values(moves: Any, slot: int, value: Any, hidden: Any, waiting: Any) ->
 
 @njit(cache=True, error_model="numpy")
 def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> float:
-    """Expected releases of a policy for the slots after `slot`; `law` is that of the next one."""
-    total = 0.0
-    for t in range(slot + 1, moves.shape[0]):
-        for j in range(law.size):
-            total += law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
-        law = (law * hidden[t]) @ moves[t]
+    """Expected releases of a policy for the slots after `slot`; `law` is that of the next one.
+
+    hidden[k, j] is for the slot k + 1 after it; slots beyond its rows are suppressed.
+    """
+    total, size = 0.0, law.size
+    before, after = law.copy(), np.empty(size)
+    for k in range(hidden.shape[0]):
+        t = slot + 1 + k
+        after[:] = 0.0
+        for j in range(size):
+            total += before[j] * (1.0 - hidden[k, j]) * (1.0 + value[t, j])
+            weight = before[j] * hidden[k, j]
+            if weight > 0.0:
+                for i in range(size):
+                    after[i] += weight * moves[t, j, i]
+        before, after = after, before
     return total
 
 
@@ -293,6 +305,7 @@ def best_segment(
     origin: Any,
     value: Any,
     paces: Any,
+    reserves: Any,
     passes: int,
     stop: float,
     offset: int,
@@ -303,13 +316,14 @@ def best_segment(
 ) -> float:
     """Fills `best` with the best policy that `passes` forward passes find; returns its value.
 
-    Starts from `habit`, which worked one slot later, then tries each of `paces` without caps,
+    Starts from `habit`, which worked one slot later, then tries each of `paces`, each with its row
+    of `reserves`, without caps,
     first with waiting worth nothing and then worth what the last policy made of it; what is left
     goes into single changes. The habit becomes that of the best policy. One pace in turn is tried
     first, then those that won most: wins[v] counts, and is kept up.
     """
     moves, slot = day.moves, origin[0]
-    pace, caps, waiting = habit
+    pace, caps, waiting, reserve = habit
     slots, size = moves.shape[0], moves.shape[1]
     hidden = np.ones((slots, size))
     kept = waiting.copy()
@@ -327,16 +341,16 @@ def best_segment(
         for _ in range(2):
             if passes > 0:
                 passes -= 1
-                tried = Habit(paces[variant], free, waiting)
+                tried = Habit(paces[variant], free, waiting, reserves[variant])
                 found = forward_pass(day, origin, value, tried, stop, hidden, spent)
                 if found > highest * (1 + 1e-12):
                     highest, best[:], kept[:], winner = found, hidden, waiting, variant
                 wait_values(moves, slot, value, hidden, waiting)
     if winner >= 0:
-        pace[:], caps[:] = paces[winner], 1.0
+        pace[:], caps[:], reserve[:] = paces[winner], 1.0, reserves[winner]
         wins *= PACE_FORGOTTEN
         wins[winner] += 1.0
-    begun = Habit(pace, caps, kept)
+    begun = Habit(pace, caps, kept, reserve)
     highest = _climb(day, origin, value, begun, stop, best, highest, passes, offset, spent)
     wait_values(moves, slot, value, best, waiting)
     return highest
@@ -359,7 +373,7 @@ def _climb(
 
     Ends when the passes are used up, or when a whole round of changes did not help.
     """
-    pace, caps, fresh = habit
+    pace, caps, fresh, _ = habit
     slot = origin[0]
     slots, size = caps.shape[0], caps.shape[1] // day.copies
     length = slots - 1 - slot

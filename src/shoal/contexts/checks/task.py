@@ -204,11 +204,13 @@ def days_of(
     secrets = task.secrets
     assert isinstance(secrets, SensitiveContexts)
 
+    canonical_order = states is None or tuple(states) == contexts_of(task)
+    order = None if canonical_order else tuple(states or ())
+
     def found() -> tuple[Day, ...]:
-        chosen = members(task) if states is None else members_in(task, states)
+        chosen = members(task) if order is None else members_in(task, order)
         return tuple(prepared(day, secrets, float(delta), **rest) for day in chosen)
 
-    order = None if states is None else tuple(states)
     return shared((task, delta, order, tuple(sorted(rest.items()))), found)
 
 

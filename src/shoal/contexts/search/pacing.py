@@ -153,14 +153,14 @@ def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
 def likeliest(prior: Floats, shown: Bools, effort: Effort, days: int = 1) -> Bools:
     """The likeliest of the states that may be shown: as many as can be looked at in time.
 
-    Each costs its search, a pass as dear as a look, and the looks at the finished plan. A state
-    that is left out is never shown, so that nothing follows it.
+    Each costs its search and its look, timed together by `gauge`, and the looks at the finished
+    plan. A state that is left out is never shown, so that nothing follows it.
     """
     places = np.argwhere(shown)
     places = places[np.argsort(-prior[shown], kind="stable")]
     origins = [(-1, 0), *((int(t), int(j)) for t, j in places)]
     costs = days * np.cumsum(look_costs(origins, *shown.shape))
-    kept = int(np.searchsorted(costs * (2 + LOOKS), ROOMY * effort.seconds() * effort.gauge.speed))
+    kept = int(np.searchsorted(costs * (1 + LOOKS), ROOMY * effort.seconds() * effort.gauge.speed))
     few = np.zeros_like(shown)
     few[tuple(places[: max(0, kept - 1)].T)] = True
     return few

@@ -331,6 +331,7 @@ def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:
 
 LOSS_CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
 ROUGH = 0.02  # and the searches before it
+FAILURES_BEFORE_LEAST = 2  # etas that fail before the least one tells whether any can serve
 EVALUATIONS = 60  # evaluations of one search; the second half of them halve the bracket
 
 
@@ -387,12 +388,20 @@ def _in_time(loss: LossOfEta[Bound], eta: float, start: Bound | None) -> Bound |
 
 
 def _first(loss: LossOfEta[Bound], epsilon: float, most: float, least: float) -> Bound | None:
-    """A loss within epsilon, at the first of most, most/4, most/16, … that has one."""
-    eta = most
+    """A loss within epsilon, at the first of most, most/4, most/16, … that has one.
+
+    A loss grows with eta. So after two failures the least eta is tried: where it fails, all do.
+    """
+    eta, failures = most, 0
     while eta >= least and not time_over():
         found = _in_time(loss, eta, None)
         if found is None or found.value <= epsilon:
             return found
+        failures += 1
+        if failures == FAILURES_BEFORE_LEAST and eta > least:
+            smallest = _in_time(loss, least, None)
+            if smallest is None or smallest.value > epsilon:
+                return None
         eta = max(eta / 4.0, least) if eta > least else 0.0
     return None
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError, Refused
-from shoal.core.progress import time_over
+from shoal.core.progress import OutOfTime, time_over
 
 
 def smallest_scale(
@@ -85,7 +85,10 @@ def narrowed(
             middle = low * (high / low) ** share * (1 + beyond)
         if not low < middle < high:
             middle = math.sqrt(low) * math.sqrt(high)
-        found = falling(middle)
+        try:
+            found = falling(middle)
+        except OutOfTime:  # both ends of the bracket were evaluated
+            break
         if found > level:
             low, above = middle, found
         else:

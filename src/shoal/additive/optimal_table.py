@@ -30,6 +30,7 @@ from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import DataError, InputError, PromiseBroken, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Answer, Error, Plan, Proof
+from shoal.core.progress import LAST_EVALUATION, evaluation_in_time, time_left
 from shoal.core.task import Query, Task
 from shoal.noise.primitives import uniform_below
 
@@ -370,11 +371,14 @@ def _program(task: Task, epsilon: float, limit: float | None) -> BestTable:
     matrix = hstack([below, csr_array(least, shape=(below.shape[0], 1))]).tocsr()
     equal = hstack([whole, csr_array((count, 1))]).tocsr()
     tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    left = time_left()
+    tight |= {} if left is None else {"time_limit": left + LAST_EVALUATION}
     fixed = {"A_ub": matrix, "b_ub": np.zeros(below.shape[0]), "A_eq": equal, "options": tight}
     fixed |= {"b_eq": np.ones(count), "method": "highs"}
     target = np.zeros(count * count + 1)
     target[-1] = 1.0
     first = linprog(target, bounds=(0, None), **fixed)
+    evaluation_in_time("the linear program")
     if first.x is None:
         raise Refused(
             f"{TABLE} does not apply: the linear program was not solved ({first.message})"
@@ -383,6 +387,7 @@ def _program(task: Task, epsilon: float, limit: float | None) -> BestTable:
     usual = np.append((weights.prior()[:, None] * far).T.ravel(), 0.0)
     bounds = [(0, None)] * (count * count) + [(0, most * (1 + 1e-9) + 1e-12)]
     second = linprog(usual, bounds=bounds, **fixed)
+    evaluation_in_time("the linear program")
     chosen = (first if second.x is None else second).x[:-1]
     table = np.maximum(chosen.reshape(count, count).T, 0.0)
     proved = 0.0

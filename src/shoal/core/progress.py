@@ -36,12 +36,25 @@ def unless_refused(work: Callable[[], Result], otherwise: Result) -> Result:
         return otherwise
 
 
+LAST_EVALUATION = 0.5  # seconds past a limit that an evaluation begun before it may go on
+
+
 class Deadline:
-    """When the time is over, and whether some search ended because of it."""
+    """When the time is over, and whether some search ended because of it.
+
+    Searches end at `ends`. The one evaluation that a search needs to have anything to show may go
+    on until `last`, which is the same for all limits inside each other.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.ends = seconds, time.monotonic() + seconds
+        self.last = self.ends + LAST_EVALUATION
         self.cut = False
+
+    def within(self, outer: Deadline | None) -> None:
+        """End no later than a limit outside this one."""
+        if outer is not None:
+            self.ends, self.last = min(self.ends, outer.ends), min(self.last, outer.last)
 
 
 _DEADLINE: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
@@ -56,8 +69,7 @@ def time_limit(seconds: Number) -> Iterator[Deadline]:
     holds. A plan that was cut short is as private as any other: it has more noise than it might.
     """
     before, own = _DEADLINE.get(), Deadline(float(positive(seconds, "time_limit")))
-    if before is not None:
-        own.ends = min(own.ends, before.ends)
+    own.within(before)
     token = _DEADLINE.set(own)
     try:
         yield own
@@ -75,6 +87,23 @@ def no_time_limit() -> Iterator[None]:
         yield
     finally:
         _DEADLINE.reset(token)
+
+
+@contextmanager
+def last_evaluation() -> Iterator[None]:
+    """Inside, work that asks `in_time` may go on for `LAST_EVALUATION` past the limit."""
+    outer = _DEADLINE.get()
+    if outer is None:
+        yield
+        return
+    own = Deadline(outer.seconds)
+    own.ends = own.last = outer.last
+    token = _DEADLINE.set(own)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+        outer.cut = outer.cut or own.cut
 
 
 def time_left() -> float | None:
@@ -103,6 +132,13 @@ def in_time(what: str) -> None:
     deadline = _DEADLINE.get()
     if deadline is not None and time_over():
         raise OutOfTime(f"{what} was not over within {deadline.seconds:.3g} s; allow more time")
+
+
+def evaluation_in_time(what: str) -> None:
+    """Refuse to go on with an evaluation that is not over `LAST_EVALUATION` past the limit."""
+    deadline = _DEADLINE.get()
+    if deadline is not None and time.monotonic() >= deadline.last:
+        in_time(what)
 
 
 def told(done: int, total: int) -> None:

@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from shoal.additive.answer_laws import LEVELS_ALIKE, Transport, lattice_gap, path_ratio
 from shoal.additive.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
-from shoal.chains.exact.blocks import Block
+from shoal.chains.exact.blocks import EXACT_LOSS, Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells
 from shoal.chains.exact.windows import no_whole_law
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
+from shoal.core.progress import OutOfTime, evaluation_in_time, in_time
 
 if TYPE_CHECKING:
     pass
@@ -80,7 +81,10 @@ def least_vector_scale(task: VectorSum, epsilon: float, *, lower: float | None =
         return math.inf
     while high > smallest:  # from above: tiny scales need logarithms, and are seldom needed
         low = max(smallest, high / 4)
-        above = loss(low)
+        try:
+            above = loss(low)
+        except OutOfTime:
+            return high
         if above > epsilon:
             return narrowed(loss, epsilon, (low, above), (high, below), 1e-13)[1]
         high, below = low, above
@@ -90,6 +94,7 @@ def least_vector_scale(task: VectorSum, epsilon: float, *, lower: float | None =
 def _vector_blocks(task: VectorSum, cover: NodeBlocks, decays: Floats) -> Iterator[WorstOutput]:
     deepest = float(decays @ (np.array(task.shape) - 1))
     for cell in cover.whole():
+        evaluation_in_time(EXACT_LOSS)
         plain = cell.block(False)
         block = plain if deepest + plain.depth <= DEEPEST_TABLE else cell.block(True)
         groups, secrets, width = block.laws.shape
@@ -128,6 +133,7 @@ def sum_transport(task: ChainSum, *, tolerance: float = LEVELS_ALIKE) -> Transpo
         block = cell.at(0.0)
         laws = np.exp(block.laws) if block.logs else block.laws
         for group in range(len(laws)):
+            in_time("the Wasserstein distance")
             found = _widest_pair(laws[group], block.possible[group], task.offset, tolerance)
             if found.distance * task.step > best.distance:
                 best = Transport(found.distance * task.step, int(block.nodes[group]), found.pair)

@@ -30,6 +30,7 @@ from shoal.chains.exact.sums import (
     secrets_of,
 )
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.progress import evaluation_in_time
 
 INSIDE = ("inside", 0)  # the place of nodes far from both ends
 
@@ -118,6 +119,9 @@ class Block:
         return found._replace(value=found.value + 4 * slack + 4 * self.roundings * 2.0**-53)
 
 
+EXACT_LOSS = "the exact loss"  # what is refused when its time is over
+
+
 class Cell:
     """One block, built when asked for and kept: in doubles, or in logarithms for deep tails.
 
@@ -136,6 +140,7 @@ class Cell:
     def block(self, logs: bool) -> Block:
         if logs in self._kept:
             return self._kept[logs]
+        evaluation_in_time(EXACT_LOSS)
         block = self._build(logs)
         self.deep |= logs
         if self.keep:
@@ -143,7 +148,8 @@ class Cell:
         return block
 
     def at(self, decay: float) -> Block:
-        """The block to use at this decay."""
+        """The block to use at this decay. OutOfTime once the time is over."""
+        evaluation_in_time(EXACT_LOSS)
         plain = self.block(False)
         return plain if plain.fits(decay) else self.block(True)
 

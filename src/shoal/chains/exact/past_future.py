@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import crossing, step_over
+from shoal.chains.exact.blocks import EXACT_LOSS
 from shoal.chains.exact.cover import Marginals, Tie, held_ties
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, bridges, marginal_laws, supports
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.progress import evaluation_in_time, time_left
 from shoal.core.walk import Powers
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 SMALLEST_WINDOW = 4  # the smallest window looked at
 MAX_TABLE = 4_000_000_000  # multiplications a table of held states may cost: a second or two
 MOST_TABLE = 25_000_000_000  # the same where nothing less is near the least possible
+MAX_TABLE_IN_TIME = 400_000_000  # the same under a time limit: a fifth of a second
 MAX_PASS = 1_000_000_000  # multiplications for all numbers of entries up to a window, at one scale
 MAX_PAIRS = 20_000_000  # numbers kept for pairs at every number of entries
 RAREST = 1e-100  # probabilities of values below this are left to logarithms
@@ -82,6 +85,7 @@ class PastFutureBound:
     def widest(self, limit: float) -> int:
         """The largest window with a state held beyond that costs at most `limit`."""
         task = self.task
+        limit = limit if time_left() is None else min(limit, MAX_TABLE_IN_TIME)
         cost = task.states**2 // BLAS if self._dense else self._moves(True).cost
         each = float(task.states) * (cost + 2 * task.states)
         size = math.isqrt(int(2 * limit / (each * max(task.reach, 1))))
@@ -93,6 +97,7 @@ class PastFutureBound:
 
     def _held_ends(self, size: int, decay: float) -> Floats:
         """The same for each pair of states, (k, k)."""
+        evaluation_in_time(EXACT_LOSS)
         ties = self._ties(size)
         future, pasts = self.ends.held(size, decay, [tie.held for tie in ties])
         best = np.full_like(future, -math.inf)
@@ -129,6 +134,7 @@ class PastFutureBound:
 
     def _sides(self, size: int, count: int, decay: float) -> LossBound:
         """`loss` by way of the states chosen."""
+        evaluation_in_time(EXACT_LOSS)
         pasts = self._whole_pasts(count, decay)
         if pasts is None:
             return LossBound(math.inf)
@@ -229,6 +235,7 @@ class PastFutureBound:
 
         if not _deep_enough(self._span(size, decay)):
             return None
+        evaluation_in_time(EXACT_LOSS)
         task, keep, chosen = self.task, math.exp(-decay), self._chosen
         table = self._bridge(size)
         possible = Powers.of(task.matrices[0]).kernel(0, size).possible

@@ -20,7 +20,7 @@ from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells, reache
 from shoal.chains.model import ChainLaw, communicating_classes
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.progress import time_over
+from shoal.core.progress import OutOfTime, time_over
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
 from shoal.core.walk import Walk, reached
 
@@ -97,18 +97,22 @@ def grow(
         seen = [cell for cell in cover.windows(size) if cell.place in watched]
         for cell in seen:
             cell.keep = True  # few, and looked at again and again
-        some = measure(seen)
+        some = _measured_in_time(measure, seen, best)
+        if some is None:
+            return best
         amount, deep = some.amount, deep or some.deep
         larger = size + (size + 1) // 2
         costly = close > 0 and not _affordable(cover, larger, None, deep, CLOSE_WORK)
         near = costly and amount - least <= close
-        if costly and not near:
-            larger = _near_size(size, smaller, amount - least, last - least, close)
+        excess = amount - least, last - least
+        larger = _near_size(size, smaller, *excess, close) if costly and not near else larger
         settled = last - amount <= tolerance or amount - least <= tolerance
         ends = not _affordable(cover, larger, widest, deep)
         due = best is None or settled or amount <= enough or ends or near
         if due and amount < math.inf:
-            measured = measure(cover.windows(size))
+            measured = _measured_in_time(measure, cover.windows(size), best)
+            if measured is None:
+                return best
             if settled and measured.amount - amount > tolerance:  # some other cell decides
                 before = _at_place(cover, smaller, measured)
                 settled = bool(before) and measure(before).amount - measured.amount <= tolerance
@@ -121,13 +125,25 @@ def grow(
             above = enough < amount <= enough + 10 * tolerance
             if amount <= enough or (settled and not above) or (near and amount - least <= close):
                 return best
-        if best is not None and time_over():
-            return best
         last, size, smaller = amount, larger, size
     short = best is None or best.measured.amount > enough > -math.inf
     if short and widest is None and cover.whole_work() <= MAX_WHOLE:
         return Grown(measure(cover.whole()), None, True)
     return None if best is None or best.measured.amount == math.inf else best
+
+
+def _measured_in_time(
+    measure: Callable[[Sequence[Cell]], WindowLoss], cells: Sequence[Cell], best: Grown | None
+) -> WindowLoss | None:
+    """Return what `cells` amount to; None where the time is over first and `best` is at hand."""
+    if best is not None and time_over():
+        return None
+    try:
+        return measure(cells)
+    except OutOfTime:
+        if best is None:
+            raise
+        return None
 
 
 def _near_size(size: int, smaller: int, excess: float, before: float, close: float) -> int:
@@ -552,7 +568,7 @@ class ChainLaws:
         if isinstance(lifted, str):
             return found.value
         eta = eta_above(self._query.lipschitz / self._query.lattice / Fraction(scale))
-        return min(found.value, lifted.loss(eta))
+        return min(found.value, lifted.loss(eta, enough))
 
     def floor(self, epsilon: float) -> float | None:
         """What outputs beyond all answers tell on slow chains (exact.md, Claim 9)."""

@@ -38,6 +38,7 @@ from shoal.chains.lift.side import (
     dear_past,
     deciding_nodes,
     future_side,
+    limit_worth,
     past_side,
     stepwise_future,
 )
@@ -52,7 +53,7 @@ from shoal.core.progress import (
     OutOfTime,
     cut_short,
     in_time,
-    no_time_limit,
+    last_evaluation,
     time_left,
     time_limit,
 )
@@ -153,6 +154,7 @@ class ChainLift(Searched):
         rule, memory = rule or self.rule, Memory() if memory is None else memory
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
+        enough = limit_worth(self.size, count, entry.eta, enough)
         guesses = (None, None) if start is None else start.guesses(eta, rule)
         behind = self._behind.remembering(memory)
         if self.transitions.ndim == 3:
@@ -421,7 +423,8 @@ class EntryLiftOfChain:
 
         A certified fixed point depends, in its tenth digit, on where the search began. So the
         search aims a little lower, and its answer is evaluated afresh until it fits, where `loss`
-        will evaluate the noise of the plan: whatever the clock says, or the search was for nothing.
+        will evaluate the noise of the plan. The other half of the time is for that, and a little
+        beyond the limit, or the search was for nothing. None where that is not enough.
         """
         left = time_left()
         with nullcontext() if left is None else time_limit(max(left / 2, LEAST_SEARCH)):
@@ -432,13 +435,20 @@ class EntryLiftOfChain:
             )
         if rough is None:
             return None
-        with no_time_limit():
-            found = self._at(lift, raised(rough.eta))
-            for _ in range(LIFT_ATTEMPTS):
-                if found.value <= epsilon * (1 - BUDGET_UNUSED / 2):
-                    break
-                less = found.eta * (1 - BUDGET_UNUSED) * min(1.0, epsilon / found.value)
-                found = self._at(lift, raised(less))
+        try:
+            with last_evaluation():
+                return self._afresh(lift, epsilon, rough.eta)
+        except OutOfTime:
+            return None
+
+    def _afresh(self, lift: Searchable, epsilon: float, eta: float) -> LiftLoss | None:
+        """The loss at about `eta`, lowered until it is at most epsilon; None where none was."""
+        found = self._at(lift, raised(eta))
+        for _ in range(LIFT_ATTEMPTS):
+            if found.value <= epsilon * (1 - BUDGET_UNUSED / 2):
+                break
+            less = found.eta * (1 - BUDGET_UNUSED) * min(1.0, epsilon / found.value)
+            found = self._at(lift, raised(less))
         return found if found.value <= epsilon else None
 
 

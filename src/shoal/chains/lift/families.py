@@ -15,6 +15,7 @@ from shoal.chains.lift.side import (
     Searched,
     deciding_nodes,
     future_side,
+    limit_worth,
     past_side,
 )
 from shoal.chains.lift.solver import FixedPoint, certified_fixed_point
@@ -194,6 +195,7 @@ class AnyInitialLift(Searched):
         rule, memory = rule or self.rule, Memory() if memory is None else memory
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
+        enough = limit_worth(self.size, count, entry.eta, enough)
         guess = None if start is None else start.guesses(eta, rule)[0]
         ahead = self._ahead.remembering(memory["future"])
         future = future_side(ahead, entry, count, rule, guess, enough)

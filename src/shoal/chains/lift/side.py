@@ -43,6 +43,7 @@ DEAR_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees
 MOST_STEP_WORK = 5e7  # beyond it steps one by one take minutes: the limit serves alone
 MEMORY = 4_000_000  # numbers kept for explicit steps
 MOST_STRETCHED = 300  # states up to which entries are bounded in stretches
+GAIN_WORTH = 0.98  # of group privacy: a limit beyond that share of it is not sought
 WAIT = 8  # steps between two tries to cover all later entries
 
 
@@ -105,6 +106,17 @@ def deciding_nodes(length: int | None, future: LiftSide, past: LiftSide) -> list
         return sorted(early)
     late = {length - future.last - 2, *(length - 1 - future.row_ends).tolist()}
     return sorted(node for node in early | late if 0 <= node < length)
+
+
+def limit_worth(size: int, count: int | None, eta: float, enough: float) -> float:
+    """Return the largest limit of a side worth seeking, given that `enough` is one reason to stop.
+
+    Group privacy bounds all `count` other entries by count·eta. A limit within 2 % of that would
+    gain next to nothing, and entries one by one are followed instead where they cost little.
+    """
+    if count is None or float(count) * size**4 > DEAR_STEPS:
+        return enough
+    return min(enough, GAIN_WORTH * count * eta)
 
 
 def future_side(

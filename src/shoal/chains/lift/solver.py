@@ -260,6 +260,7 @@ LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change th
 GUESSED = 4.0  # larger bounds of the largest rule are no guess at those of the cone
 SLOPES_PAY = 16  # states from which on slopes are worth their price
 LAGS_OF_ALL_SIZES = (*range(2, 25), 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
+MOST_LAGS_KEPT = 16  # more useful lags than this are reduced to those that are best for some pair
 BRIEF = (1e-2, 1e-3, 2)  # WORTH, LAGS_SETTLED and LAG_ROUNDS of many states: any lags give a bound
 
 ROUNDS = 24  # pairs that may turn out to be the worst, one after another
@@ -520,7 +521,32 @@ def _scan(
                 chosen[won] = lag
         else:
             best = before  # what covers later entries looks back as far as the lags that are named
-    return tuple(sorted(useful)), chosen, best
+    kept = tuple(sorted(useful))
+    if chosen is None and len(kept) > MOST_LAGS_KEPT:
+        kept, best = _without_idle_lags(bound, best, kept, ahead, entry, rule)
+    return kept, chosen, best
+
+
+def _without_idle_lags(
+    bound: Floats,
+    lowered: Floats,
+    lags: tuple[int, ...],
+    ahead: Ahead,
+    entry: EntryMetric,
+    rule: Rule,
+) -> tuple[tuple[int, ...], Floats]:
+    """Drop the lags that are best for no pair; return the others and the image of `bound` by them.
+
+    On a chain that forgets slowly each lag is a little better than the one before, so a scan in
+    order keeps hundreds. With S the best lag of each pair the image by S is the image by all lags.
+    Where that is at most `bound` it lies above its own image by S, as a certified bound must.
+    Elsewhere all lags and `lowered` are returned.
+    """
+    mapped, best = _best_lags(bound, lags, ahead, entry, rule)
+    if not (mapped <= bound).all():
+        return lags, lowered
+    finite = np.isfinite(mapped) & ~np.eye(len(mapped), dtype=np.bool_)
+    return tuple(np.unique(best[finite]).tolist()) or lags[:1], mapped
 
 
 def _between(lags: tuple[int, ...], tried: set[int]) -> list[int]:

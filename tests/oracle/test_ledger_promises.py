@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.charge import AsEntryDP, AsGroupDP
+from shoal.core.charge import AsEntryDP, AsGroupDP, Part
 from shoal.core.errors import CannotCompose
 from shoal.ledger import compose
 
@@ -204,16 +204,28 @@ def test_models_of_other_variables_values_or_sizes_are_not_about_the_same_data()
         compose(plans)
 
 
-def test_every_law_goes_on_as_long_as_the_longest_data() -> None:
+@pytest.mark.parametrize("exactly", [False, True])
+def test_every_law_goes_on_as_long_as_the_longest_data(exactly: bool) -> None:
     """Two laws of a series, one stated for two entries: its holder sees all six entries' count."""
     slow, quick = [[0.99, 0.01], [0.01, 0.99]], [[0.5, 0.5], [0.5, 0.5]]
-    short = plan_for(COUNT, shoal.MarkovChain.of(slow, length=2), "lift")
+    short = plan_for(COUNT, shoal.MarkovChain.of(slow, length=2, exactly=exactly), "lift")
     long = plan_for(COUNT, shoal.MarkovChain.of(quick, length=6), "lift")
     law = chain_law(slow, FAIR, 6)
     releases = [(sum, rate(long)), (lambda d: d[0] + d[1], rate(short))]
     truth = joint_loss(law, releases, entries(law))
     assert truth > 3
     assert float(compose([short, long]).amount) >= truth * (1 - 1e-9)
+
+
+def test_parts_of_an_exact_length_make_a_longer_series() -> None:
+    """Two parts of two entries each: the second part's count tells about the first part, too."""
+    slow = [[0.99, 0.01], [0.01, 0.99]]
+    plan = plan_for(COUNT, shoal.MarkovChain.of(slow, length=2, exactly=True), "lift")
+    releases = [(lambda d: d[0] + d[1], rate(plan)), (lambda d: d[2] + d[3], rate(plan))]
+    truth = joint_loss(chain_law(slow, FAIR, 4), releases, entries(chain_law(slow, FAIR, 4)))
+    assert truth > 1.5 * float(plan.guarantee.amount)
+    parts = [Part(name="one"), Part(name="other")]
+    assert float(compose([plan] * 2, parts=parts).amount) >= truth * (1 - 1e-9)
 
 
 # what is drawn counts, not what is said

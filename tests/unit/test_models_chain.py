@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from shoal import EachEntry, calibrate, count
 from shoal.chains.model import MarkovChain
+from shoal.core.codec import encode
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
 from tests.oracle.enumeration import Law, chain_law
@@ -42,6 +44,49 @@ def test_marginals_are_those_of_the_joint_law(chain: MarkovChain) -> None:
         assert rows[t] == pytest.approx(expected, abs=1e-14)
         assert chain.marginal(t) == pytest.approx(expected, abs=1e-14)
         assert chain.support(t).tolist() == [p > 0 for p in expected]
+
+
+def test_an_exact_length_is_that_of_the_data() -> None:
+    chain = MarkovChain.of(TWO, length=4, exactly=True)
+    assert chain.fixed_length
+    assert chain.walk().fixed
+    assert not MarkovChain.of(TWO, length=4).fixed_length
+    assert "of exactly 4 entries" in chain.describe()
+    chain.admit(sequences([["0", "1", "1", "0"]] * 2, "01"))
+    for data in (["0"] * 3, [["0"] * 4, ["0"] * 3], ["0"] * 5):
+        with pytest.raises(DataError, match="length 4 of the model"):
+            chain.admit(sequences(data, "01"))
+    with pytest.raises(InputError, match="exactly is True, but there is no length; give the"):
+        MarkovChain.of(TWO, exactly=True)
+    with pytest.raises(InputError, match="exactly is 1; it must be True or False"):
+        MarkovChain.of(TWO, length=4, exactly=1)  # type: ignore[arg-type]
+
+
+def test_an_exact_length_is_stored_only_where_it_is_stated() -> None:
+    plain, exact = MarkovChain.of(TWO, length=4), MarkovChain.of(TWO, length=4, exactly=True)
+    assert "exactly" not in encode(plain)
+    assert encode(exact)["exactly"] is True
+    assert plain.fingerprint != exact.fingerprint
+
+
+@pytest.mark.parametrize("length", [2, 7])
+@pytest.mark.parametrize("epsilon", [0.2, 1])
+def test_an_exact_length_tells_what_the_same_matrix_at_every_step_tells(
+    length: int, epsilon: float
+) -> None:
+    """Whose length was always exact, and whose losses have oracles of their own."""
+    uneven = [[0.1, 0.9], [0.6, 0.4]]
+    plans = [
+        calibrate(count("01", "1"), EachEntry(), model, epsilon=epsilon, mechanism="exact")
+        for model in (
+            MarkovChain.of(uneven, initial=[0.4, 0.6], length=length, exactly=True),
+            MarkovChain.of([uneven] * (length - 1), initial=[0.4, 0.6], length=length),
+            MarkovChain.of(uneven, initial=[0.4, 0.6], length=length),
+        )
+    ]
+    exact, per_step, at_most = (plan.cost for plan in plans)
+    assert exact == pytest.approx(per_step, rel=1e-9)
+    assert exact <= at_most * (1 + 1e-9)
 
 
 def test_powers_are_laws_several_steps_later() -> None:

@@ -57,6 +57,16 @@ def test_a_chain_starts_stationary_of_any_length_unless_told() -> None:
     assert given.tied == 9
 
 
+def test_an_exact_length_is_stated() -> None:
+    (given,) = parsed(CHAIN + "length = 9\nexactly = true\n").task.family
+    assert isinstance(given, shoal.MarkovChain)
+    assert given.exactly
+    with pytest.raises(SpecError, match=r'exactly is true and initial is "any"; an exact length'):
+        parsed(CHAIN + 'initial = "any"\nlength = 9\nexactly = true\n')
+    with pytest.raises(InputError, match="exactly is True, but there is no length"):
+        parsed(CHAIN + "exactly = true\n")
+
+
 def test_any_start_is_all_initial_laws() -> None:
     (family,) = parsed(CHAIN + 'initial = "any"\n').task.family
     assert isinstance(family, AnyInitialLaw)

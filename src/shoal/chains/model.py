@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -73,8 +73,9 @@ class MarkovChain(ChainLaw):
     """X_1, X_2, … with P(X_{t+1} = y | X_t = x) = transition[x, y].
 
     `transition` is (k, k), or (length - 1, k, k) for one matrix per step. `length` is the longest
-    sequence the law covers, and every shorter one is covered too (with one matrix per step only
-    that very length); None covers every length. Arrays are checked, copied and locked.
+    sequence the law covers, and every shorter one is covered too; None covers every length. With
+    `exactly`, or with one matrix per step, only data of that very length is covered. Arrays are
+    checked, copied and locked.
     """
 
     kind = "markov-chain"
@@ -83,6 +84,7 @@ class MarkovChain(ChainLaw):
     transition: Floats
     initial: Floats
     length: int | None = None
+    exactly: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         states = checked_states(self.states)
@@ -94,6 +96,10 @@ class MarkovChain(ChainLaw):
                 f"transition holds {len(transition)} matrices and length is {length}; "
                 f"one matrix per step needs length {len(transition) + 1}"
             )
+        if type(self.exactly) is not bool:
+            raise InputError(f"exactly is {self.exactly!r}; it must be True or False")
+        if self.exactly and length is None:
+            raise InputError("exactly is True, but there is no length; give the chain a length")
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "transition", transition)
         object.__setattr__(self, "initial", initial)
@@ -107,8 +113,13 @@ class MarkovChain(ChainLaw):
         states: Sequence[Any] | None = None,
         initial: npt.ArrayLike | Literal["stationary"] = "stationary",
         length: int | None = None,
+        exactly: bool = False,
     ) -> Self:
-        """A chain from plain lists: states named 0, 1, … and a stationary start by default."""
+        """A chain from plain lists: states named 0, 1, … and a stationary start by default.
+
+        With `exactly` the data always has `length` entries, and shorter data is refused: on some
+        chains less noise is enough then.
+        """
         transition, states = in_order(transition, states, "transition")
         matrix = numbers(transition, "transition")
         labels = named(states, matrix)
@@ -121,7 +132,7 @@ class MarkovChain(ChainLaw):
             law = stationary_law(checked)
         else:
             law = numbers(initial, "initial")
-        return cls(states=labels, transition=matrix, initial=law, length=length)
+        return cls(states=labels, transition=matrix, initial=law, length=length, exactly=exactly)
 
     @classmethod
     def normalised(
@@ -151,6 +162,11 @@ class MarkovChain(ChainLaw):
     def homogeneous(self) -> bool:
         """Whether every step uses the same matrix."""
         return self.transition.ndim == 2
+
+    @property
+    def fixed_length(self) -> bool:
+        """Whether data of `length` entries alone is covered, and no shorter data."""
+        return self.exactly or not self.homogeneous
 
     @property
     def stationary(self) -> bool:
@@ -251,8 +267,8 @@ class MarkovChain(ChainLaw):
     def walk(self) -> Walk:
         shown = np.arange(self.size)
         matrices = self.transition[None] if self.homogeneous else self.transition
-        fixed = not self.homogeneous
-        return Walk(self.states, self.initial, matrices, shown, (shown,), self.length, fixed)
+        length, fixed = self.length, self.fixed_length
+        return Walk(self.states, self.initial, matrices, shown, (shown,), length, fixed)
 
     def motion(self) -> Motion:
         from shoal.core.motion import first_order
@@ -283,16 +299,18 @@ class MarkovChain(ChainLaw):
         return chain_influences(self)
 
     def admit(self, records: Sequences) -> None:
-        """Refuse sequences longer than the law covers; one matrix per step fixes the length."""
+        """Refuse sequences that are longer than the law covers, or shorter where it fixes that."""
         admit_length(records, self.length)
-        if not self.homogeneous and any(len(chain) != self.length for chain in records.chains):
+        if self.fixed_length and any(len(chain) != self.length for chain in records.chains):
+            why = "one matrix per step" if not self.homogeneous else "exactly"
             raise DataError(
-                f"a chain of the data is shorter than length {self.length} of the model; with one "
-                "matrix per step every chain must have exactly that many entries"
+                f"a chain of the data is shorter than length {self.length} of the model; with "
+                f"{why} every chain must have exactly that many entries"
             )
 
     def describe(self) -> str:
         length = "of any length" if self.length is None else f"of at most {self.length} entries"
+        length = f"of exactly {self.length} entries" if self.exactly else length
         start = "stationary" if self.stationary else "given initial law"
         steps = "" if self.homogeneous else ", one matrix per step"
         return f"a Markov chain {length} on {self.size} states ({start}{steps})"

@@ -37,19 +37,33 @@ class ChainModel(ModelSection):
         "stationary", description='law of the first entry: "stationary", "any", or a list'
     )
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+    exactly: bool = Field(
+        False, description="whether every chain has exactly `length` entries; shorter is refused"
+    )
 
     def model(self, folder: Path) -> Model:
         transition = table_of(self.transition, "transition")
         if self.initial == "any":
             from shoal.chains.families import AnyInitialLaw
 
+            if self.exactly:
+                raise SpecError(
+                    'exactly is true and initial is "any"; an exact length needs one initial law: '
+                    "give it, or remove exactly"
+                )
             return AnyInitialLaw(
                 states=tuple(self.states), transition=transition, length=self.length
             )
         initial: Any = self.initial
         if initial != "stationary":
             initial = table_of(initial, "initial")
-        return MarkovChain.of(transition, states=self.states, initial=initial, length=self.length)
+        return MarkovChain.of(
+            transition,
+            states=self.states,
+            initial=initial,
+            length=self.length,
+            exactly=self.exactly,
+        )
 
 
 class OrderModel(ModelSection):

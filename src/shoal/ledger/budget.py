@@ -26,7 +26,7 @@ from shoal.core.plan import CONFIDENCE, Error, Plan
 from shoal.core.registry import Shown
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.ledger.rules import compose, total_of_parts
-from shoal.ledger.totals import Total
+from shoal.ledger.totals import Total, at_most
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
         "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip
@@ -382,7 +382,7 @@ def _going_on(model: Any) -> Any:
             f"a budget over parts is for series whose law goes on, and a {type(model).__name__} is "
             "about a fixed number of entries; charge its releases to a ledger one by one"
         )
-    return model if model.length is None else replace(model, length=None)
+    return model if model.length is None else at_most(model, None)
 
 
 def eta_of(plan: Plan) -> Fraction:

@@ -396,4 +396,13 @@ def _stretched(model: Any, longest: float) -> Any:
     own = getattr(model, "length", None)
     if own is None or own >= longest or not getattr(model, "homogeneous", True):
         return model
-    return replace(model, length=None if longest == math.inf else int(longest))
+    return at_most(model, None if longest == math.inf else int(longest))
+
+
+def at_most(model: Any, length: int | None) -> Any:
+    """Return the same law for every series of at most `length` entries; None for any number.
+
+    A law of exactly so many entries says nothing about other numbers, so that word goes.
+    """
+    exact = {"exactly": False} if getattr(model, "exactly", False) else {}
+    return replace(model, length=length, **exact)

@@ -282,9 +282,10 @@ def told(case: Instance, plan: shoal.Plan) -> tuple[float, Any]:
         eta = next(rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP))
         assert eta >= body.fall * steepest
         return max(stepped_loss(laws, body) for laws in case.answers()), eta
-    if plan.mechanism == "optimal-table":  # for one size of data, which it refuses to leave
-        assert body.entries in case.lengths
-        case.lengths = [body.entries]
+    if plan.mechanism == "optimal-table":  # for sizes of data which it refuses to leave
+        assert body.entries == max(case.lengths)
+        if not body.shorter:
+            case.lengths = [body.entries]
         eta = next(rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP))
         return max(table_loss(laws, body) for laws in case.answers()), eta
     zero_sum = type(body.noise).__name__ == "ZeroSumLaplace"

@@ -6,7 +6,7 @@ Nothing here is shared with the row beyond the table of whole numbers it draws f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
@@ -64,17 +64,30 @@ def outcomes(model: Model, entries: int) -> dict[tuple[int, ...], float]:
 def answer(query: Any, model: Any, outcome: tuple[int, ...]) -> int:
     domains = getattr(model, "domains", None) or (model.states,) * len(outcome)
     data = [domain[x] for domain, x in zip(domains, outcome, strict=True)]
+    if len(data) == 1:  # which is not read as data, but is a size of a chain
+        return int(query.evaluate(query.read(data * 2))[0]) // 2
     return int(query.evaluate(query.read(data))[0])
 
 
 def told(plan: Plan, model: Model, outputs: int = 1) -> float:
-    """The largest log-ratio between two values of an entry, over all that releases may show."""
+    """The largest log-ratio between two values of an entry, over all that releases may show.
+
+    Of data of every size the table is for.
+    """
+    table = body(plan)
+    least = getattr(model, "order", 1) if table.shorter else table.entries
+    sizes = range(least, table.entries + 1)
+    return max(told_of(plan, model, size, outputs) for size in sizes)
+
+
+def told_of(plan: Plan, model: Model, size: int, outputs: int) -> float:
+    """The same of data of exactly so many entries."""
     table = body(plan)
     rows = {a: [w / WHOLE for w in r] for a, r in zip(table.answers, table.weights, strict=True)}
-    law = outcomes(model, table.entries)
+    law = outcomes(model, size)
     chances = {o: rows[answer(table.query, model, o)] for o in law}
     worst = 0.0
-    for entry in range(table.entries):
+    for entry in range(size):
         values = sorted({o[entry] for o in law})
         mass = {x: math.fsum(p for o, p in law.items() if o[entry] == x) for x in values}
         for seen in product(range(len(table.answers)), repeat=outputs):
@@ -206,9 +219,10 @@ def test_the_error_is_that_of_the_worst_answer() -> None:
 
 
 def test_best_takes_it_where_the_size_is_public() -> None:
-    """A chain of at most so many entries covers shorter data too, which a table does not."""
+    """A chain of at most so many entries covers several series too, which a table does not."""
     per_step = shoal.MarkovChain.of([[[0.9, 0.1], [0.2, 0.8]]] * 3, initial=[0.5, 0.5], length=4)
     assert planned(per_step, mechanism="best").mechanism == NAME
+    assert planned(chain(4, exactly=True), mechanism="best").mechanism == NAME
     at_most = chain(4)
     task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(at_most,))
     choice = choose(task, Fraction(1))
@@ -227,6 +241,66 @@ def test_how_far_a_plan_is_from_the_best_is_told() -> None:
         (1 + useful["above_least"]) * least_of_any(chain(5), 1.0), rel=1e-4
     )
     assert _useful(planned(chain(500), mechanism="exact"))["least_error"] is None
+
+
+def steeper(length: int, **rest: Any) -> shoal.MarkovChain:
+    """A chain on which a table for one size serves no other."""
+    return shoal.MarkovChain.of([[0.1, 0.9], [0.6, 0.4]], length=length, **rest)
+
+
+@pytest.mark.parametrize("length", [2, 5])
+@pytest.mark.parametrize("epsilon", ["0.3", "2"])
+@pytest.mark.parametrize("model", [chain, steeper])
+def test_a_table_for_every_size_keeps_its_promise_at_each(
+    length: int, epsilon: str, model: Callable[..., shoal.MarkovChain]
+) -> None:
+    plan = planned(model(length), epsilon)
+    sizes = [told_of(plan, plan.task.family[0], size, 1) for size in range(1, length + 1)]
+    assert max(sizes) <= float(epsilon) * (1 + ROUNDING)
+    assert max(sizes) >= float(epsilon) * 0.999
+    assert shoal.audit(plan).loss == pytest.approx(max(sizes), abs=ROUNDING)
+    assert verify_promise(plan) == pytest.approx(max(sizes), abs=1e-9)
+    only = planned(model(length, exactly=True), epsilon)
+    assert only.cost <= plan.cost * (1 + 1e-6)
+    assert told_of(only, only.task.family[0], length, 1) <= float(epsilon) * (1 + ROUNDING)
+
+
+def test_a_table_for_one_size_breaks_the_promise_at_another() -> None:
+    """So the constraints of shorter data are not for nothing."""
+    only = planned(steeper(4, exactly=True), "0.5")
+    assert told_of(only, only.task.family[0], 4, 1) <= 0.5 * (1 + ROUNDING)
+    assert max(told_of(only, only.task.family[0], size, 1) for size in (1, 2, 3)) > 0.6
+
+
+def test_weights_that_count_every_entry_and_tuples_have_answers_of_every_size() -> None:
+    """Two or three for each entry; and an order-2 chain, which has no data of one entry."""
+    query = shoal.weighted_sum("ab", {"a": 2, "b": 3})
+    flat = shoal.MarkovChain.of([[0.7, 0.3], [0.2, 0.8]], states=list("ab"), length=3)
+    plan = shoal.calibrate(query, shoal.EachEntry(), flat, epsilon=1, mechanism=NAME)
+    assert body(plan).answers == (2, 3, 4, 5, 6, 7, 8, 9)
+    assert 0.999 <= told(plan, flat) <= 1 + ROUNDING
+    assert shoal.audit(plan).loss == pytest.approx(told(plan, flat), abs=ROUNDING)
+    rows, start = [[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.2, 0.8]], [0.4, 0.1, 0.2, 0.3]
+    pairs = shoal.OrderChain(states="01", order=2, conditional=rows, initial=start, length=4)
+    second = planned(pairs)
+    worst = max(told_of(second, pairs, size, 1) for size in (2, 3, 4))
+    assert 0.999 <= worst <= 1 + ROUNDING
+    assert shoal.audit(second).loss == pytest.approx(worst, abs=ROUNDING)
+
+
+def test_a_table_for_every_size_is_for_few_entries() -> None:
+    with pytest.raises(
+        shoal.Refused, match=r"fewer than 24 entries.*give the chain exactly = True"
+    ):
+        planned(chain(24))
+    assert planned(chain(24, exactly=True)).mechanism == NAME
+
+
+def test_noise_for_at_most_so_many_entries_tells_of_an_exact_number() -> None:
+    explained = planned(chain(4), mechanism="best").explain()
+    assert "exactly = True" in explained
+    assert "exactly = True" not in planned(chain(4, exactly=True), mechanism="best").explain()
+    assert "exactly = True" not in planned(chain(40), mechanism="best").explain()
 
 
 # What is drawn.
@@ -259,11 +333,17 @@ def test_every_output_has_exactly_its_share_of_the_words() -> None:
     assert first == WHOLE == 2**48
 
 
-@pytest.mark.parametrize("data", [["1"] * 2, [["1"] * 3, ["0"] * 3]])
-def test_data_of_another_size_is_refused_and_not_charged(data: Any, tmp_path: Path) -> None:
-    plan = planned(chain(3))
+@pytest.mark.parametrize("exactly", [True, False])
+@pytest.mark.parametrize("data", [["1"] * 2, ["1"] * 4, [["1"] * 3, ["0"] * 3]])
+def test_data_of_another_size_is_refused_and_not_charged(
+    data: Any, exactly: bool, tmp_path: Path
+) -> None:
+    plan = planned(chain(3, exactly=exactly))
+    if data == ["1"] * 2 and not exactly:
+        assert plan.release(data, subject="ann").secure
+        return
     with shoal.open_ledger(tmp_path / "ledger.db") as ledger:
-        with pytest.raises(shoal.InputError, match="entries"):
+        with pytest.raises(shoal.InputError, match=r"entries|longest chain"):
             plan.release(data, ledger=ledger, subject="ann", together=True)
         assert not list(ledger.charges())
         assert plan.release(["1", "0", "1"], ledger=ledger, subject="ann").secure
@@ -340,6 +420,13 @@ def test_forged_tables_are_found() -> None:
     other = replace(body(plan), query=shoal.count("01", "0"))
     assert verify_promise(replace(plan, body=other)) == math.inf
     assert verify_promise(replace(plan, body=replace(body(plan), entries=3))) == math.inf
+    exact = planned(chain(4, exactly=True))
+    assert verify_promise(replace(exact, body=replace(body(exact), shorter=True))) == math.inf
+    of_one_size = replace(body(exact), shorter=True)  # on an uneven chain it serves no other
+    assert verify_promise(exact) <= 1
+    assert verify_promise(replace(plan, body=of_one_size)) > 1
+    stored = replace(plan, body=body(exact), composition=exact.composition)
+    assert confirmed(stored).body == exact.body  # a table for one size, as plans had before
     noise = planned(chain(4), mechanism="exact").body
     assert verify_promise(replace(plan, body=noise)) == math.inf
 
@@ -417,7 +504,7 @@ def test_no_release_is_below_the_error_that_is_proved(seed: int) -> None:
 
 def test_prices_that_a_solver_gets_wrong_prove_less_never_more() -> None:
     """Any prices do: those of another program, of noise, and such as have no bound."""
-    model, rng = chain(3, 0.7), np.random.default_rng(3)
+    model, rng = chain(3, 0.7, exactly=True), np.random.default_rng(3)
     task = planned(model).task
     rows = optimal_table._comparisons(task, answer_weights(task), 1.0, None)
     far = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))

@@ -13,6 +13,7 @@ from shoal.additive.lift import FAILURES_BEFORE_LEAST, largest_eta
 from shoal.additive.mixture import grid_worst
 from shoal.additive.optimal_table import _program
 from shoal.chains.exact import past_future
+from shoal.chains.exact.answers import least_vector_scale
 from shoal.chains.exact.blocks import Cell
 from shoal.chains.lift import side, solver
 from shoal.chains.lift.chain import ChainLift
@@ -60,6 +61,23 @@ def test_the_lags_that_are_kept_certify_the_bound(stay: float) -> None:
     assert len(found.lags) <= solver.MOST_LAGS_KEPT
     assert np.isfinite(found.bound).all()
     assert (again <= found.bound * (1 + 1e-11)).all()
+
+
+def test_the_best_lag_of_each_pair_certifies_the_image_by_all() -> None:
+    """Checked by the image of what is returned: by the first lag alone it fails."""
+    turning = 0.8 * np.roll(np.eye(3), 1, axis=1)
+    chain = turning + 0.2 * np.random.default_rng(0).dirichlet(np.ones(3), 3)
+    entry = hamming(3).scaled(0.1)
+    ahead, lags = Ahead(Powers(chain)), tuple(range(1, 200))
+    bound = solver.limit(ahead, entry, "cone").bound * (1 + 1e-9)
+    kept, lowered = solver._without_idle_lags(bound, bound, lags, ahead, entry, "cone")
+    assert kept == (1, 2)
+    assert (lowered == image(bound, lags, ahead, entry, "cone")).all()
+    assert (image(lowered, kept, ahead, entry, "cone") <= lowered).all()
+    assert (image(lowered, [1], ahead, entry, "cone") > lowered).any()
+    low = bound / 3  # no bound: it lies below its image, so nothing is dropped
+    kept, same = solver._without_idle_lags(low, bound, lags, ahead, entry, "cone")
+    assert (kept, same is bound) == (lags, True)
 
 
 def test_fewer_lags_bound_no_less_and_hardly_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +226,7 @@ def test_several_sums_at_once_end_with_the_clock(
 def test_several_sums_at_once_keep_the_scale_that_was_evaluated(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10 entries are 10 tables: two evaluations end in time, and the second one stands."""
+    """A limit of a third of the time: some evaluations end within it, and the best one stands."""
     monkeypatch.setattr("shoal.chains.exact.answers.grid_worst", slowed(clock, grid_worst, 0.1))
     chain = shoal.MarkovChain.of([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]], length=5)
     query = shoal.histogram(chain.states)
@@ -222,6 +240,26 @@ def test_several_sums_at_once_keep_the_scale_that_was_evaluated(
     assert "ended by its time limit" in cut.explain()
     assert cut.cost > whole.cost
     assert shoal.verify_promise(cut) <= 1
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 4])
+def test_a_scale_stands_once_it_was_evaluated(
+    monkeypatch: pytest.MonkeyPatch, evaluations: int
+) -> None:
+    """Losses fall as 1 over the scale; the clock ends the search after so many of them."""
+    chain = shoal.MarkovChain.of([[0.5, 0.5], [0.4, 0.6]], length=3)
+    laws: Any = chain.answer_laws(shoal.histogram(chain.states), shoal.EachEntry())
+    asked: list[float] = []
+
+    def loss(task: object, scale: float, *, cover: object) -> float:
+        if len(asked) == evaluations:
+            raise OutOfTime("the exact loss was not over")
+        asked.append(scale)
+        return 1.7 / scale
+
+    monkeypatch.setattr("shoal.chains.exact.answers.vector_sum_loss", loss)
+    found = least_vector_scale(laws.vector, 1.0)
+    assert found == min(scale for scale in asked if 1.7 / scale <= 1.0)
 
 
 def test_past_and_future_apart_end_with_the_clock(

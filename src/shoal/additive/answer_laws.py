@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, chain, pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -299,7 +299,10 @@ class ValueWeights(NamedTuple):
 
 
 class AnswerWeights(NamedTuple):
-    """All answers data of `entries` entries can have, possible or not, and the laws of them."""
+    """All answers data of `entries` entries can have, possible or not, and the laws of them.
+
+    Where shorter data is meant too, `entries` is the most, and each size has laws of its own.
+    """
 
     answers: tuple[int, ...]
     entries: int
@@ -315,10 +318,15 @@ class AnswerWeights(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def answer_weights(task: Task) -> AnswerWeights:
-    """The laws of the answer given each value of each entry, under every model."""
+def answer_weights(task: Task, shorter: bool = False) -> AnswerWeights:
+    """The laws of the answer given each value of each entry, under every model.
+
+    With `shorter` also those of every smaller size of data that the models, which are series,
+    cover. The size is public, so each size has secrets of its own.
+    """
     steps = answer_steps(task.family[0], task.query)
-    answers = answer_sums(steps)
+    sizes = _sizes(task, len(steps)) if shorter else [len(steps)]
+    answers = _union(steps, sizes)
     if answers is None:
         raise Refused(f"the answer can take more than {MAX_ANSWERS} values")
     laws: list[ValueWeights] = []
@@ -328,9 +336,29 @@ def answer_weights(task: Task) -> AnswerWeights:
             table, error = _written(model)
             found = _table_weights(table.probability, steps)
         else:
-            found, error = _walk_weights(walk, steps), 0.0
+            error = 0.0
+            found = chain.from_iterable(_walk_weights(walk, steps[:size]) for size in sizes)
         laws += [_laws(several, answers, error) for several in found]
     return AnswerWeights(answers, len(steps), tuple(laws))
+
+
+def _sizes(task: Task, most: int) -> range:
+    """The sizes of data that every model covers, up to `most` entries."""
+    walks = [walk_of(model) for model in task.family]
+    if any(walk is None or walk.fixed for walk in walks):
+        raise Refused("a model fixes the number of entries, so there is no shorter data")
+    return range(max(walk.order for walk in walks if walk is not None), most + 1)
+
+
+def _union(steps: Steps, sizes: Iterable[int]) -> tuple[int, ...] | None:
+    """All answers data of these sizes can have; None where they are too many."""
+    found = set[int]()
+    for size in sizes:
+        answers = answer_sums(steps[:size])
+        if answers is None:
+            return None
+        found |= set(answers)
+    return tuple(sorted(found)) if len(found) <= MAX_ANSWERS else None
 
 
 def _laws(by_value: Iterable[Weights], answers: Sequence[int], error: float) -> ValueWeights:

@@ -396,8 +396,7 @@ def standing(plan: Plan) -> str:
         return "claimed, not proved"
     if not plan.guarantee.gives(wanted):
         return f"{plan.guarantee.notion} only"
-    narrow = MECHANISMS[plan.mechanism].narrows(plan.task)
-    return "proved, for one size of data" if narrow else "proved"
+    return "proved, for one series" if MECHANISMS[plan.mechanism].narrows(plan.task) else "proved"
 
 
 # Is a release worth making: its noise beside the range of the answer and beside the public model,
@@ -485,7 +484,10 @@ def _beside_the_best(plan: Plan) -> str:
     if above < FAR_ABOVE_LEAST:
         above = max(math.ceil(100 * above), 1)
         return f"{worst}, within {above} % of the least any release of this answer could be."
-    return f"{worst}; the least any release of this answer could be is {significant(least, 3)}."
+    hint = exact.nearer_for_one_series(plan)
+    return (
+        f"{worst}; the least any release of this answer could be is {significant(least, 3)}.{hint}"
+    )
 
 
 @lru_cache(maxsize=256)

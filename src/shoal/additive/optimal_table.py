@@ -39,6 +39,7 @@ KEPT_BACK = 1e-7  # of epsilon, for the solver's tolerance
 SHARES_MIXED_IN = tuple(
     10.0**-n for n in (8, 7, 6, 5, 4, 3, 2, 1)
 )  # of the law that ignores the answer
+MOST_ENTRIES_SHORTER = 20  # entries of a table for every size: its program takes about a second
 QUICK = 17  # answers of a program that takes a few hundredths of a second
 LARGEST_LOG_RATIO = 30.0  # log-ratios the program is given: e^30 is beyond what its solver resolves
 LEAST_ETA = Fraction(1, 10**9)  # a rule of addition needs one above 0
@@ -49,7 +50,7 @@ FRACTION_BITS = 256  # of a probability when two are compared: far below any tha
 class Tabulated(Value):
     """For each answer, in lattice steps, the weights of the outputs, which are the answers too.
 
-    `entries` is how many entries the data must have, in one series: a table is for one size.
+    `entries` is how many entries the data must have, in one series; with `shorter` the most.
     """
 
     kind = "tabulated"
@@ -58,6 +59,7 @@ class Tabulated(Value):
     answers: tuple[int, ...]
     weights: tuple[tuple[int, ...], ...]
     entries: int
+    shorter: bool = field(default=False, metadata={"later": True})
     _sums: dict[int, list[int]] = field(
         init=False, repr=False, default_factory=dict, metadata={"stored": False}
     )
@@ -71,6 +73,8 @@ class Tabulated(Value):
         for row in self.weights:
             if any(type(w) is not int or w < 0 for w in row) or sum(row) != WHOLE:
                 raise InputError(f"each row of weights must be whole, not below 0, and sum {WHOLE}")
+        if type(self.shorter) is not bool:
+            raise InputError(f"shorter is {self.shorter!r}; it must be True or False")
         if type(self.entries) is not int or self.entries < 1:
             raise InputError(f"entries is {self.entries!r}; it must be a whole number above 0")
         for answer, row in zip(self.answers, self.weights, strict=True):
@@ -78,10 +82,12 @@ class Tabulated(Value):
 
     def draw(self, records: Any, rng: Rng) -> Answer:
         """One output by the law of the true answer. Charge the ledger before calling this."""
-        if len(records.chains) != 1 or records.total != self.entries:
+        fits = records.total <= self.entries if self.shorter else records.total == self.entries
+        if len(records.chains) != 1 or not fits:
+            size = "at most " if self.shorter else ""
             raise DataError(
-                f"the table is about one series of {self.entries} entries; give exactly that, or "
-                "calibrate with mechanism 'exact', which takes shorter and several ones"
+                f"the table is about one series of {size}{self.entries} entries; give just that, "
+                "or calibrate with mechanism 'exact', which takes several ones"
             )
         (truth,) = self.query.evaluate(records)
         place = bisect_right(self._sums[truth], uniform_below(WHOLE, rng))
@@ -128,7 +134,8 @@ class Tabulated(Value):
     def mean_error(self, task: Task) -> float:
         """The expected error under the models of `task`, in the query's unit."""
         errors = np.array([float(error) for error in self.errors()])
-        return float(answer_weights(task).prior() @ errors) * float(self.query.lattice)
+        prior = answer_weights(task, self.shorter).prior()
+        return float(prior @ errors) * float(self.query.lattice)
 
     def log_likelihood(self, output: tuple[int, ...]) -> Callable[[Ints], Floats]:
         """log P(output | sum) for rows of sums in lattice steps; -inf for sums no answer has."""
@@ -151,8 +158,9 @@ class Tabulated(Value):
         return self.answers[-1] - self.answers[0]
 
     def describe(self) -> str:
+        size = f" over at most {self.entries} entries" if self.shorter else ""
         return (
-            f"a law of the output for each of {len(self.answers)} answers, off by "
+            f"a law of the output for each of {len(self.answers)} answers{size}, off by "
             f"{significant(max(self.errors()) * self.query.lattice)} {self.query.unit} on average "
             "at the worst answer"
         )
@@ -179,17 +187,24 @@ class OptimalTableCertificate(Proof):
     )
 
     ASSUMED: ClassVar[tuple[str, ...]] = (
-        "the data follows one of the family's laws, and is one series of exactly the table's size",
+        "the data follows one of the family's laws, and is one series of a size the table is for",
         "nothing else about the same data is released, or it is added up as entry-level DP",
     )
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """The table whose largest expected error is least, certified after rounding."""
-    weights = answer_weights(task)
+    shorter = narrows(task)
+    weights = answer_weights(task, shorter)
+    if shorter and weights.entries > MOST_ENTRIES_SHORTER:
+        raise Refused(
+            f"{TABLE} does not apply: the data may have fewer than {weights.entries} entries, and "
+            f"a table for every size is made for up to {MOST_ENTRIES_SHORTER}; where data always "
+            f"has {weights.entries}, give the chain exactly = True"
+        )
     limit = _entry_limit(task, epsilon)
-    found = _program(task, float_below(epsilon), limit)
-    body, mixed = _certified(task, weights, found.table, (float_below(epsilon), limit))
+    found = _program(task, float_below(epsilon), limit, shorter)
+    body, mixed = _certified(task, weights, shorter, found.table, (float_below(epsilon), limit))
     step = float(task.query.lattice)
     certificate = OptimalTableCertificate(
         least_error=found.error * step,
@@ -214,7 +229,10 @@ def loss(plan: Plan) -> float:
 
     inf where an output is possible under one value and not under the other. Rounds up.
     """
-    body, weights = _table_of(plan), answer_weights(plan.task)
+    body = _table_of(plan)
+    if body.shorter and not narrows(plan.task):
+        raise PromiseBroken("the table is about data of several sizes, and a model fixes the size")
+    weights = answer_weights(plan.task, body.shorter)
     if (body.answers, body.entries) != (weights.answers, weights.entries):
         raise PromiseBroken("the table is about other answers than the task's data can have")
     return _loss(body, weights)
@@ -229,17 +247,19 @@ def rules(plan: Plan) -> tuple[Composition, ...]:
 
 
 def narrows(task: Task) -> bool:
-    """Whether the task's models cover data of other sizes than the table's one."""
-    return any(not isinstance(w := m.walk(), str) and not w.fixed for m in task.family)
+    """Whether the task's models cover shorter data, and several series: a table is for one."""
+    walks = [walk for model in task.family if not isinstance(walk := model.walk(), str)]
+    return bool(walks) and not any(walk.fixed for walk in walks)
 
 
 def least_error(task: Task, epsilon: Fraction) -> float:
     """A worst-case error that no release of the answer that keeps ε is below, in the query's unit.
 
+    That of data of the largest size alone: what serves every size serves that one.
     Proved by the dual of the program (optimal_table.md, Claim 7), about a millionth below the
     least. Rounds down. The task is one the row takes.
     """
-    found = _program(task, float_below(epsilon), None)
+    found = _program(task, float_below(epsilon), None, False)
     return found.proved * float(task.query.lattice) * (1 - 2.0**-50)
 
 
@@ -308,7 +328,11 @@ def _log_up(ratio: Fraction) -> float:
 
 
 def _certified(
-    task: Task, weights: AnswerWeights, table: Floats, within: tuple[float, float]
+    task: Task,
+    weights: AnswerWeights,
+    shorter: bool,
+    table: Floats,
+    within: tuple[float, float],
 ) -> tuple[Tabulated, float]:
     """The table in whole numbers, with as little mixed in as proves its promise.
 
@@ -316,21 +340,21 @@ def _certified(
     """
     epsilon, limit = within
     for share in SHARES_MIXED_IN:
-        body = _rounded(task, weights, (1 - share) * table + share / len(table))
+        body = _rounded(task, weights, shorter, (1 - share) * table + share / len(table))
         if body.eta is not None and body.eta <= limit and _loss(body, weights) <= epsilon:
             return body, share
     level = np.full_like(table, 1 / len(table))
-    return _rounded(task, weights, level), 1.0  # tells nothing, so it keeps every promise
+    return _rounded(task, weights, shorter, level), 1.0  # tells nothing, so it keeps every promise
 
 
-def _rounded(task: Task, weights: AnswerWeights, table: Floats) -> Tabulated:
+def _rounded(task: Task, weights: AnswerWeights, shorter: bool, table: Floats) -> Tabulated:
     """Each row in whole numbers that add up to WHOLE; what is left over goes to its largest."""
     rows = []
     for law in table:
         whole = [max(int(share * WHOLE), 1) for share in law / law.sum()]
         whole[int(np.argmax(law))] += WHOLE - sum(whole)
         rows.append(tuple(whole))
-    return Tabulated(task.query, weights.answers, tuple(rows), weights.entries)
+    return Tabulated(task.query, weights.answers, tuple(rows), weights.entries, shorter)
 
 
 # The linear program.
@@ -348,17 +372,18 @@ class BestTable(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _program(task: Task, epsilon: float, limit: float | None) -> BestTable:
+def _program(task: Task, epsilon: float, limit: float | None, shorter: bool) -> BestTable:
     """min t with E|output - a| ≤ t for every answer a; then the least error under the prior.
 
     p[a, o] ≥ 0 with rows that add up to 1; for every entry, two values of it and every output
     Σ_a (P(a | x) - e^ε P(a | x')) p[a, o] ≤ 0; p[a, o] ≤ e^limit p[a', o] for answers one entry can
-    be apart, unless `limit` is None. Solved by HiGHS.
+    be apart, unless `limit` is None. With `shorter` for the entries of every smaller size of data
+    too. Solved by HiGHS.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, eye_array, hstack, kron, vstack
 
-    weights = answer_weights(task)
+    weights = answer_weights(task, shorter)
     count = len(weights.answers)
     rows = _comparisons(task, weights, epsilon, limit)
     private = kron(eye_array(count), csr_array(rows))

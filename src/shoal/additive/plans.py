@@ -355,7 +355,7 @@ class Mechanism(NamedTuple):
     from its task and what it draws. `promise` is what a plan of this row may say for a task and an
     amount, and `rules` the theorems that add it to others, from its task and what it draws: nothing
     a plan says about itself is believed. Where its plans serve only part of the data the task
-    covers, it `narrows` it, and "best" leaves it aside.
+    covers, such as one series, it `narrows` it, and "best" leaves it aside.
     """
 
     name: str

@@ -445,23 +445,32 @@ def _peak(body: Tabulated, model: Model) -> FiniteLoss:
 
 
 def _walk_peak(body: Tabulated, walk: Walk) -> FiniteLoss:
-    """The same for a series, output by output."""
+    """The same for a series, of every size the table is for."""
+    most = body.entries
+    sizes = range(walk.order, most + 1) if body.shorter else [most]
+    peaks = [_sized_peak(body, walk, entries) for entries in sizes]
+    return max(peaks, key=lambda peak: peak.value)
+
+
+def _sized_peak(body: Tabulated, walk: Walk, entries: int) -> FiniteLoss:
+    """The same for a series of so many entries, output by output."""
     query = linear(body.query)
     if query is None or walk.initial is None:
         raise Refused("the auditor follows sums over series with one initial law")
     weights = np.array([row[0] for row in query.multiples()], dtype=np.int64)
     coded = Coded(walk, weights - weights.min())
-    nodes = body.entries - walk.order + 1
+    nodes = entries - walk.order + 1
     pasts = list(islice(forward(coded, walk.initial), nodes))
     nothing = np.zeros(coded.width(nodes))
-    before = _by_entry(coded, pasts, nothing, body.entries)
+    before = _by_entry(coded, pasts, nothing, entries)
     best = FiniteLoss(0.0)
-    offset = int(weights.min()) * body.entries
+    offset = int(weights.min()) * entries
     for place in range(len(body.answers)):
         told = np.full(len(nothing), -math.inf)
         for answer, row in zip(body.answers, body.weights, strict=True):
-            told[answer - offset] = math.log(row[place] / sum(row)) if row[place] else -math.inf
-        after = _by_entry(coded, pasts, told, body.entries)
+            if 0 <= answer - offset < len(told):  # others are answers of another size
+                told[answer - offset] = math.log(row[place] / sum(row)) if row[place] else -math.inf
+        after = _by_entry(coded, pasts, told, entries)
         best = max(best, _steepest(walk, place, before, after), key=lambda peak: peak.value)
     return best
 

@@ -1,9 +1,10 @@
 """Optimal tables beside the noise of `exact`: worst-case expected error of a count on short series.
 
 Run as `python -m benchmarks.table` (`--lengths 4 7 12`). For each chain and ε, in entries: the
-error of `exact` noise for at most so many entries, of the same noise cut off at the range of the answer (which anybody may do
-afterwards), of the table for exactly so many, and the least of any release of the count; processor seconds of the
-table, and their ratio to those of `exact` in the same run.
+error of `exact` noise for at most so many entries, of the same noise cut off at the range of the
+answer (which anybody may do afterwards), of the table for exactly so many, and the least of any
+release of the count; processor seconds of the table, and their ratio to those of `exact` in the
+same run.
 """
 
 from __future__ import annotations

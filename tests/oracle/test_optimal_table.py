@@ -288,6 +288,20 @@ def test_weights_that_count_every_entry_and_tuples_have_answers_of_every_size() 
     assert shoal.audit(second).loss == pytest.approx(worst, abs=ROUNDING)
 
 
+def test_a_model_of_one_size_beside_one_of_several_fixes_it() -> None:
+    """Data that one model does not cover is refused, so only one size is left."""
+    at_most = shoal.MarkovChain.of([[0.7, 0.3], [0.2, 0.8]], length=3)
+    steps = [[[0.5, 0.5], [0.5, 0.5]]] * 2
+    fixed = shoal.MarkovChain.of(steps, initial=[0.4, 0.6], length=3)
+    query, table = shoal.count("01", "1"), shoal.JointTable.of(np.full((2, 2, 2), 1 / 8))
+    for other in (fixed, table):
+        family = (at_most, other)
+        plan = shoal.calibrate(query, shoal.EachEntry(), family, epsilon=1, mechanism=NAME)
+        assert not body(plan).shorter
+        assert verify_promise(plan) <= 1
+        assert max(told(plan, model) for model in (at_most, fixed)) <= 1 + ROUNDING
+
+
 def test_a_table_for_every_size_is_for_few_entries() -> None:
     with pytest.raises(
         shoal.Refused, match=r"fewer than 24 entries.*give the chain exactly = True"

@@ -247,9 +247,9 @@ def rules(plan: Plan) -> tuple[Composition, ...]:
 
 
 def narrows(task: Task) -> bool:
-    """Whether the task's models cover shorter data, and several series: a table is for one."""
-    walks = [walk for model in task.family if not isinstance(walk := model.walk(), str)]
-    return bool(walks) and not any(walk.fixed for walk in walks)
+    """Whether all the task's models cover shorter data, and several series: a table is for one."""
+    walks = [model.walk() for model in task.family]
+    return all(not isinstance(walk, str) and not walk.fixed for walk in walks)
 
 
 def least_error(task: Task, epsilon: Fraction) -> float:

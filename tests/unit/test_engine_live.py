@@ -249,3 +249,18 @@ def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
         stream_key(path)
     with pytest.raises(InputError, match="must have 32"):
         KeyedRng(b"short", [])
+
+
+def test_a_day_of_contexts_belongs_to_the_query_that_charged_it(
+    masked: Plan, tmp_path: Path
+) -> None:
+    """A query with a new checkpoint has a new key, and would draw the slots of the day anew."""
+    rows, ledger = readings(1), str(tmp_path / "ledger")
+    queries = [Live.of(masked, bytes([k]) * 32, ledger=ledger) for k in range(9)]
+    first, *others = ([row.cells for row in q.advance("ann", None, rows)[1]] for q in queries)
+    assert all("shown" in cells for cells in first)
+    assert others == [[{}] * SLOTS] * 8
+    again = [row.cells for row in queries[0].advance("ann", None, rows)[1]]
+    assert again == first  # run again after a stop, it shows what it showed
+    free = [Live.of(masked, bytes([k]) * 32).advance("ann", None, rows)[1] for k in range(9)]
+    assert len({tuple(row.cells["shown"] for row in told) for told in free}) > 1  # drawn anew

@@ -219,7 +219,8 @@ def _begin_day(live: Live, subject: str, day: str) -> bool:
         return True
     try:
         ledger = live.opened_ledger()
-        charge_day(live.plan, ledger, subject=subject, day=day, requester=live.requester)
+        names = {"subject": subject, "day": day, "requester": live.requester}
+        charge_day(live.plan, ledger, drawer=live.name, **names)
     except (OverBudget, CannotCompose):
         return False
     return True

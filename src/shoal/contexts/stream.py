@@ -271,21 +271,30 @@ def known_day(
 
 
 def charge_day(
-    plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = ""
+    plan: Plan,
+    ledger: Ledger,
+    *,
+    subject: str,
+    day: str,
+    requester: str = "",
+    drawer: str = "",
 ) -> Release:
     """Charges one day of a stream before its first slot; the same day is charged once.
 
     Beliefs do not add up, so the ledger refuses anything else about the same subject and day. For
     a caller that keeps the state itself; `open_day` also refuses a second stream of the day.
+    `drawer` names who draws the slots (a query, by its key): the same one may charge its day again
+    after a stop, another one is refused (CannotCompose).
     """
-    charge = _first_charge(plan, subject, day, requester)
+    charge = _first_charge(plan, subject, day, requester, drawer)
     return ledger.settle(charge, lambda: _beginning(plan))
 
 
-def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
+def _first_charge(plan: Plan, subject: str, day: str, requester: str, drawer: str = "") -> Charge:
     if not day:
         raise InputError("day is empty; a ledger needs to know which day is charged")
-    key = json.dumps([subject, day, plan.fingerprint], ensure_ascii=False)
+    names = [subject, day, plan.fingerprint, *([drawer] if drawer else [])]
+    key = json.dumps(names, ensure_ascii=False)
     return Charge(plan=plan, subject=subject, period=day, requester=requester, key=key)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -396,6 +398,49 @@ def covered(first: int, last: int, subject: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStep:
+    """Which output of a stream a charge is for, where all outputs together keep one promise.
+
+    Such a promise holds for one history of outputs, so every output says what came before it.
+    `number` counts the outputs drawn before, from 0. `before` is a hash of what everybody knew
+    then: the known start, and all that is said here of each output, with its multiples. `time` is
+    the step the output is drawn at, from 0, and `epsilon` the ε of its noise. `at` is when its
+    reading was taken, where steps are counted by readings, so that a step of another reading is
+    known from it; it is as public as the output. A step without an output has no charge: the times
+    of the others tell that it was passed.
+    """
+
+    number: int
+    before: str
+    time: int
+    epsilon: Fraction
+    at: str = ""
+
+    def after(self, multiples: Sequence[int]) -> str:
+        """Return the hash of what everybody knows once this step has shown `multiples`."""
+        shown = [int(multiple) for multiple in multiples]
+        return _history_hash([self.before, self.time, str(self.epsilon), self.at, shown])
+
+
+def empty_history(start: int | None) -> str:
+    """Return the hash of a stream without outputs; `start` is the state everybody knows, if any."""
+    return _history_hash(["start", start])
+
+
+def _history_hash(content: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def output_key(subject: str, period: str, plan: str, number: int) -> str:
+    """Return the key of the `number`-th output of the one stream of a plan (its fingerprint).
+
+    No two charges have the same key, so the outputs of a stream are one chain: whoever comes
+    second gets what was stored, or is refused.
+    """
+    return json.dumps([subject, period, plan, "output", number], ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """One release about one subject's data, before it is made.
 
@@ -404,7 +449,9 @@ class Charge:
     output tells between any two states, rounded up; None when there is no bound. A new `period` is
     a claim that its data is independent of the other periods'; a `part` is of one series, however
     dependent. `members` are the subjects whose data an aggregate reads: each is charged too;
-    EVERYBODY stands for all subjects there are or will be.
+    EVERYBODY stands for all subjects there are or will be. `step` is for streams whose outputs
+    together keep a promise: where the output stands in the one history of the stream. `noise` names
+    the law of a step without an eta, so that its key gives the stored output to no other law.
     """
 
     plan: Plan
@@ -415,6 +462,8 @@ class Charge:
     eta: Fraction | None = None
     part: Part = WHOLE
     members: tuple[str, ...] = ()
+    step: StreamStep | None = None
+    noise: str = ""
 
     def __post_init__(self) -> None:
         if not self.subject:

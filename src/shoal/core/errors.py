@@ -10,6 +10,7 @@
     └── BudgetError
         ├── OverBudget                   the limit does not allow the charge
         ├── CannotCompose                no theorem adds these charges
+        │   └── OtherHistory             a step of a stream whose stored outputs are others
         └── LedgerError                  the ledger's store cannot be used
 
 Each message is one sentence: the field, the value, the rule, the way out.
@@ -67,6 +68,10 @@ class CannotCompose(BudgetError):
         super().__init__(f"{reason}; ways out: {'; '.join(ways_out)}")
         self.reason = reason
         self.ways_out = ways_out
+
+
+class OtherHistory(CannotCompose):
+    """A step of a stream that does not follow the outputs the ledger holds of that stream."""
 
 
 class LedgerError(BudgetError):

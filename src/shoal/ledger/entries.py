@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, bindparam, text
 
-from shoal.core.charge import EVERYBODY, Charge
+from shoal.core.charge import EVERYBODY, Charge, StreamStep
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import KINDS, dumps, loads
@@ -44,6 +44,8 @@ class Entry(NamedTuple):
     hash: str
 
 
+HISTORY = "history"  # of a stored output: its number, the hash before it, its time and ε
+NOISE = "noise"  # of a stored step without an eta: what names its law
 BY_HAND = "a charge was changed by hand; run ledger verify"
 _TYPES_OF_ROWS = {str, int, type(None)}
 
@@ -191,19 +193,26 @@ def charged_eta(charge: Charge) -> str | None:
     return None if eta is None else str(eta)
 
 
-def pack(plan: Plan, release: Release) -> str:
+def pack(plan: Plan, release: Release, step: StreamStep | None = None, noise: str = "") -> str:
     """A release as it is stored: what the plan does not say already.
 
     Usually the list of its multiples alone; with labels, step, unit or number of entries where
-    these are not the query's own; the whole document where anything else differs.
+    these are not the query's own; the whole document where anything else differs. `step` and
+    `noise` are those of the charge of a step, and are stored beside its multiples.
     """
     answer, usual = release.answer, _usual(plan)
     like = plan.released(answer, secure=True) if answer.entries is None else _like(plan, answer)
     for name in ("mechanism", "guarantee", "error", "secure", "processed", "answer"):
         own, wanted = getattr(release, name), getattr(like, name)
         if own is not wanted and own != wanted:
+            if step is not None or noise:
+                raise InputError("an output of a stream is stored as the plan draws it; give that")
             return dumps(release, indent=None)
     told: dict[str, Any] = {"multiples": answer.multiples}
+    if step is not None:
+        told[HISTORY] = [step.number, step.before, step.time, str(step.epsilon), step.at]
+    if noise:
+        told[NOISE] = noise
     if answer.entries is not None:
         told["entries"] = answer.entries
     else:
@@ -215,6 +224,26 @@ def pack(plan: Plan, release: Release) -> str:
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes its own
+
+
+def stored_step(value: str | None) -> StreamStep | None:
+    """Where a stored output stands in the history of its stream; None where it does not say.
+
+    Steps that versions up to 0.2 charged do not.
+    """
+    with as_written("an output of a stream"):
+        told = json.loads(value or "null")
+        if not isinstance(told, dict) or HISTORY not in told:
+            return None
+        number, before, time, epsilon, at = told[HISTORY]
+        return StreamStep(number=number, before=before, time=time, epsilon=Fraction(epsilon), at=at)
+
+
+def stored_noise(value: str | None) -> str:
+    """The law a step without an eta was drawn from; empty where a version up to 0.2 charged it."""
+    with as_written("a step of a stream"):
+        told = json.loads(value or "null")
+        return str(told.get(NOISE, "")) if isinstance(told, dict) else ""
 
 
 def unpack(entry: Entry, plan: Plan) -> Release:

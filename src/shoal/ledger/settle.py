@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
 
-from shoal.core.charge import Charge
+from shoal.core.charge import Charge, OneStream
 from shoal.core.errors import BudgetError, InputError, LedgerError
 from shoal.core.plan import Plan, Release
 from shoal.ledger.accounts import EACH, SPARE, Account, HouseRules, Judge, Kind, Limit
@@ -51,6 +51,7 @@ from shoal.ledger.entries import (
     times_counted,
     unpack,
 )
+from shoal.ledger.histories import check_step, other_history, steps_out_of_line, unlike_stored
 from shoal.ledger.schema import NEWEST, NO_LINK, Head
 from shoal.ledger.totals import Conversions, KnownConversions
 
@@ -164,12 +165,14 @@ class Till:
         """
         for charge in charges:
             check_names(charge)
+            if charge.step is not None or charge.plan.rules(OneStream):
+                check_step(charge)
             self.books.learn(charge.plan)
         documents = self.documents(charge.plan for charge in charges)
         if connection is not None:
             known = self.memory.computed
             return self._together(connection, charges, sample, documents, known, guess=True)
-        if len(charges) == 1 and not charges[0].members:
+        if len(charges) == 1 and not charges[0].members and charges[0].step is None:
             for _ in range(self.books.tries(charges[0].subject)):
                 outcome = self._alone(charges[0], sample, documents)
                 if outcome is not None:
@@ -228,7 +231,7 @@ class Till:
     ) -> Release | None:
         """The release, once its charge is in the chain; None when something changed meanwhile."""
         self.keep(documents)
-        value = pack(charge.plan, release)
+        value = pack(charge.plan, release, charge.step, charge.noise)
         row = row_of(charge, charge.subject, value, account.head, seen.house.seq)
         given = {**row, "previous": account.head.hash, "everybody": seen.everybody.head.hash}
         head = Head(row["place"], row["hash"])
@@ -264,7 +267,7 @@ class Till:
         same = heads[0] == heads[1] and seen.everybody.head == current.everybody.head
         return refusal if same and seen.house.seq == current.house.seq else None
 
-    def _look(self, connection: Connection, charge: Charge) -> tuple[Release | None, LedgerView]:
+    def _look(self, connection: Connection, charge: Charge) -> tuple[Settlement | None, LedgerView]:
         """What is stored under the charge's key, if anything, and all it is to be judged by."""
         seen = self._refreshed(connection, [charge.subject])
         return next((one for _, one in self._repeated(connection, [charge])), None), seen
@@ -292,7 +295,7 @@ class Till:
         """
         subjects = sorted({name for charge in charges for name in lines(charge)})
         batch = Batch(connection, charges, subjects, sample, documents, conversions, {})
-        stepped = guess and all(charge.plan.by_step for charge in charges)
+        stepped = guess and all(c.plan.by_step and c.step is None for c in charges)
         seen = self._recalled(subjects) if stepped else None
         if seen is not None:
             outcomes = self._tried(batch, seen, guessed=True)
@@ -315,6 +318,10 @@ class Till:
         if not guessed:
             outcomes.update(self._repeated(connection, charges))
         fresh, twins = _apart(charges, outcomes)
+        if any(charges[place].step is not None for place in fresh):
+            known = seen.accounts, seen.everybody
+            outcomes.update(steps_out_of_line(connection, charges, fresh, *known))
+            fresh = [place for place in fresh if place not in outcomes]
         after = {name: account.copy() for name, account in seen.accounts.items()}
         refused = self._refused(connection, charges, fresh, seen, after, batch.conversions)
         outcomes.update(refused)
@@ -339,7 +346,12 @@ class Till:
         for name, account in after.items():
             self.books.keep(name, account)
         outcomes.update((place, drawn[place]) for place in allowed)
-        outcomes.update((place, outcomes[first]) for place, first in twins)
+        outcomes.update(
+            (place, outcomes[first])
+            if charges[place].step == charges[first].step
+            else (place, other_history(charges[place]))
+            for place, first in twins
+        )
         return [outcomes[place] for place in range(len(charges))]
 
     def _recalled(self, subjects: Sequence[str]) -> LedgerView | None:
@@ -453,8 +465,12 @@ class Till:
 
     def _repeated(
         self, connection: Connection, charges: Sequence[Charge]
-    ) -> Iterator[tuple[int, Release]]:
-        """The place and release of every charge whose key was used before."""
+    ) -> Iterator[tuple[int, Settlement]]:
+        """The place and release of every charge whose key was used before.
+
+        The stored output of a step is given to who would draw it from the same law, in a stream
+        that watches events after the same history; others are refused.
+        """
         places: dict[tuple[str, str], list[int]] = {}
         for place, charge in enumerate(charges):
             if charge.key is not None:
@@ -466,7 +482,10 @@ class Till:
                     entry = entry_of(row)
                     for place in places[requester, str(entry.key)]:
                         check_same(entry, charges[place])
-                        yield place, unpack(entry, self.books.plan(connection, entry.plan))
+                        stepped = charges[place].plan.by_step
+                        other = unlike_stored(entry, charges[place]) if stepped else None
+                        plan = self.books.plan(connection, entry.plan)
+                        yield place, other or unpack(entry, plan)
 
 
 def _store_plans(connection: Connection, documents: Documents) -> None:
@@ -482,7 +501,7 @@ def _rows(
     ends = {name: account.head for name, account in seen.accounts.items()}
     rows = []
     for charge, release in drawn:
-        value = pack(charge.plan, release)
+        value = pack(charge.plan, release, charge.step, charge.noise)
         for name in lines(charge):
             own = value if name == charge.subject else None
             row = row_of(charge, name, own, ends[name], seen.house.seq)

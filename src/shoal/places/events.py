@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from shoal.events.secrets import Events
 from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.primitives import LatticeEmission
-from shoal.places.machine import EVENT_KEPT, LocationMachine, Settle, machine_of
+from shoal.places.machine import EVENT_KEPT, LocationMachine, machine_of
 from shoal.places.packed import LocationRelease, LocationState, filter_room
 from shoal.places.queries import EventWatch
 from shoal.places.step import StepNoise
@@ -42,12 +42,19 @@ ROUNDING = 2.0**-50
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched(Value):
-    """A watch and the beliefs it keeps: P(automaton, state | outputs) of each pair; public."""
+    """A watch, the beliefs it keeps, and the history they follow from; public.
+
+    `held` is P(automaton, state | outputs) of each pair, `drawn` how many outputs there were,
+    `history` the hash of the known start and of all outputs (`StreamStep.after`); empty where a
+    version up to 0.2 stored the stream and did not note it: no ledger takes its next output.
+    """
 
     kind = "watched"
 
     watch: EventWatch
     held: tuple[Held, ...]
+    drawn: int = field(default=0, metadata={"later": True})
+    history: str = field(default="", metadata={"later": True})
 
 
 class StepChoice(NamedTuple):
@@ -166,17 +173,14 @@ class EventGuard:
         held: Sequence[Held],
         place: int | None,
         source: Rng,
-        settle: Settle | None = None,
     ) -> tuple[LocationState, LocationRelease, tuple[Held, ...]]:
         """State, release and beliefs after a step: drawn with the ε all outputs allow, or skipped.
 
-        `place` is None where the step is not read; `settle` as for `LocationMachine.step`.
+        `place` is None where the step is not read.
         """
         offered, z = self.offer(state, held, read=place is not None), None
-        noise = offered.noise
-        if noise is not None and place is not None:
-            draw = partial(noise.law.draw, place, source)
-            z = draw() if settle is None else settle(noise.eta, draw)
+        if offered.noise is not None and place is not None:
+            z = offered.noise.law.draw(place, source)
         return self.absorb(state, offered, z, secure=source.secure)
 
     def after(

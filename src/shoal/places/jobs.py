@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.core.charge import Charge, Rng, SystemRng
+from shoal.core.charge import Charge, Rng, StreamStep, SystemRng
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError, OverBudget
+from shoal.core.errors import (
+    BudgetError,
+    CannotCompose,
+    DataError,
+    InputError,
+    OtherHistory,
+    OverBudget,
+)
 from shoal.core.plan import Plan, Release
 from shoal.data.rows import coded, texts
 from shoal.events.automaton import PathLaw
@@ -33,7 +40,8 @@ from shoal.places.map import Grid
 from shoal.places.packed import LocationRelease, read_state, write_state
 from shoal.places.runtime import StateLocator
 from shoal.places.step import StepNoise
-from shoal.places.stream import LocationStream, output, step_key
+from shoal.places.stream import LocationStream, law_name, of_output, output
+from shoal.places.tracks import NO_TIMES
 from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
@@ -147,6 +155,10 @@ IN_PIECES = "its rows are several chains, and the events are about all slots of 
 ONE_OUTPUT = (
     "the plan watches events, so a step has one output whoever asks; leave requester out of the job"
 )
+OTHER_ROWS = (
+    "the ledger holds outputs of this stream that were drawn from other rows (late rows, or rows "
+    "left out); give the rows that were released again, and new ones after the last of them only"
+)
 STREAMS_AT_ONCE = 512  # streams stepped at once: their beliefs stay in the processor's cache
 
 
@@ -195,11 +207,15 @@ def release_traces(
     if watch is not None:
         if charging is not None and charging.requester:
             raise InputError(ONE_OUTPUT)
+        if charging is not None and census.times is None:
+            raise InputError(NO_TIMES)
         law = watch.law(machine_of(plan).chain)
         traces = _in_slots(_whole(traces, refused), census, law, refused)
     traces.sort(key=lambda trace: -trace.length)
     places = np.where(census.values < 0, SKIPPED, place[census.values])
-    fleet = Fleet(plan, census, places, seed, charging, refused)
+    by_rows = watch is not None and watch.law(machine_of(plan).chain).clock is None
+    times = census.times if by_rows else None
+    fleet = Fleet(plan, census, places, seed, charging, refused, times)
     for begin in range(0, len(traces), STREAMS_AT_ONCE):
         fleet.sail(traces[begin : begin + STREAMS_AT_ONCE])
     done = {trace.unit: 0 for trace in traces}
@@ -238,7 +254,8 @@ def _in_slots(
 class Fleet:
     """Streams of a plan that are stepped together, and who of them was `refused`, with the reason.
 
-    `places` are the states of the census's rows, SKIPPED where there is none.
+    `places` are the states of the census's rows, SKIPPED where there is none; `times` those of the
+    rows, where a ledger is to know the steps of a later run by them.
     """
 
     def __init__(
@@ -249,8 +266,10 @@ class Fleet:
         seed: int | None,
         charging: Charging | None,
         refused: dict[int, str],
+        times: Ints | None = None,
     ) -> None:
         self._plan, self._census, self._places = plan, census, places
+        self._times = times
         self._seed, self._charging, self._refused = seed, charging, refused
         self._system, self._names = SystemRng(), plan.task.query.states
         self.rows: list[ShownStep] = []
@@ -273,12 +292,18 @@ class Fleet:
             settled = self._charged(streams, here, step, self._charging)
             streams = {trace: streams[trace] for trace in settled}
             for trace, (offered, z) in settled.items():
-                streams[trace], shown = streams[trace].absorb(offered, z)
+                at = self._at(trace, step)
+                streams[trace], shown = streams[trace].absorb(offered, z, at=at)
                 self._show(step, trace, shown)
 
     def _show(self, step: int, trace: Trace, shown: LocationRelease) -> None:
         if trace.rows[step] != NO_ROW:
             self.rows.append((step, trace, shown))
+
+    def _at(self, trace: Trace, step: int) -> str:
+        """When the row of a step was taken; empty where the step is known by the clock."""
+        row = trace.rows[step]
+        return "" if self._times is None or row == NO_ROW else str(int(self._times[row]))
 
     def _source(self, trace: Trace) -> Rng:
         if self._seed is None:
@@ -297,7 +322,10 @@ class Fleet:
         offers = {t: one.offer(read=here[t] != SKIPPED) for t, one in streams.items()}
         noises = {trace: noise for trace, (noise, _) in offers.items() if noise is not None}
         asked = list(noises)
-        charges = [self._charge(trace, step, charging, noise) for trace, noise in noises.items()]
+        charges = []
+        for trace, noise in noises.items():
+            history = streams[trace].next_output(offers[trace][1], self._at(trace, step))
+            charges.append(self._charge(trace, step, charging, noise, history))
 
         def sample(some: list[int]) -> list[Release]:
             drawn = [(noises[asked[at]].law, here[asked[at]]) for at in some]
@@ -307,20 +335,32 @@ class Fleet:
         settled = charging.ledger.settle_all(charges, sample) if asked else []
         for trace, outcome in zip(asked, settled, strict=True):
             if isinstance(outcome, BudgetError):
-                over = isinstance(outcome, OverBudget)
-                self._refused[trace.unit] = OVER_LIMIT if over else NOT_ADDED
+                self._refused[trace.unit] = _reason(outcome)
                 del outputs[trace]
             else:
                 outputs[trace] = outcome.answer.multiples
         return {trace: (offers[trace][1], z) for trace, z in outputs.items()}
 
-    def _charge(self, trace: Trace, step: int, charging: Charging, noise: StepNoise) -> Charge:
-        """The charge of a step; where events are watched, under its one key for everybody."""
+    def _charge(
+        self,
+        trace: Trace,
+        step: int,
+        charging: Charging,
+        noise: StepNoise,
+        history: StreamStep | None,
+    ) -> Charge:
+        """The charge of a step; where events are watched, of the one output everybody gets."""
         subject, period = self._census.subjects[trace.unit], self._census.periods[trace.unit]
         charge = charging.charge(self._plan, subject, period, trace.chain, step)
-        watched = machine_of(self._plan).watch is not None
-        key = step_key(subject, charge.period, self._plan, step) if watched else charge.key
-        return replace(charge, eta=noise.eta, key=key)
+        charge = replace(charge, eta=noise.eta, noise=law_name(noise) if history is None else "")
+        return charge if history is None else of_output(charge, history)
+
+
+def _reason(refusal: BudgetError) -> str:
+    """Why the ledger does not let a stream of a job go on."""
+    if isinstance(refusal, OtherHistory):
+        return OTHER_ROWS
+    return OVER_LIMIT if isinstance(refusal, OverBudget) else NOT_ADDED
 
 
 def _table(plan: Plan, census: Census, rows: Sequence[ShownStep], *, secure: bool) -> pl.DataFrame:
@@ -435,6 +475,8 @@ class LivePlaces:
         machine = machine_of(plan)
         if machine.watch is not None and machine.watch.slot_minutes:
             raise InputError(BY_ROWS)
+        if machine.watch is not None and live.ledger is not None and live.requester:
+            raise InputError(ONE_OUTPUT)
         if stored is None:
             stream = LocationStream.begin(plan)
         else:
@@ -447,7 +489,7 @@ class LivePlaces:
                 told.append(LiveRow(row.day, at, late=True))
                 continue
             rng = KeyedRng(live.key, [plan.fingerprint, subject, *row, stream.state.fingerprint])
-            account = _account(live, subject, stream.state.time)
+            account = _account(live, subject, stream.state.time, at)
             try:
                 stream, release = (
                     stream.skip()
@@ -485,7 +527,7 @@ class LivePlaces:
         return cells
 
 
-def _account(live: Live, subject: str, step: int) -> dict[str, Any]:
+def _account(live: Live, subject: str, step: int, at: int) -> dict[str, Any]:
     """The charge of one step, under a key of its own: run again, it costs nothing more."""
     if live.ledger is None:
         return {}
@@ -493,6 +535,8 @@ def _account(live: Live, subject: str, step: int) -> dict[str, Any]:
     if machine_of(live.plan).watch is None:  # one that watches events makes its own keys
         parts = [live.job, subject, "", live.plan.fingerprint, step]
         rest["key"] = json.dumps(parts, ensure_ascii=False)
+    else:
+        rest["at"] = str(at)
     return {"ledger": live.opened_ledger(), **rest}
 
 

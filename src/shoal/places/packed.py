@@ -2,7 +2,8 @@
 
 The bytes are a short header, then the arrays, without the plan. All numbers are little-endian:
 
-    name and version      4 bytes   "SLS" and 1; 2 where what was shown is kept too; 3 with events
+    name and version      4 bytes   "SLS" and 1; 2 where what was shown is kept too; 3 with events,
+                                    4 with events and their history
     flags                 1 byte    KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED
     hidden states n       4 bytes
     time                  8 bytes
@@ -10,9 +11,10 @@ The bytes are a short header, then the arrays, without the plan. All numbers are
     loss_here, loss_path  8 bytes each
     belief                n floats of 4 bytes; SPARSE: n bits that say which are not 0, then those
     support               n bits, left out with OWN_SUPPORT: the states that the belief gives weight
-    shown                 version 2, 3: what the last step showed, as JSON, its length in 4 bytes
-    watched               version 3: the known first state in 4 bytes (-1: none), 8 of the plan's
-                          fingerprint, then of each filter pairs k and states in 4 bytes each,
+    shown                 version 2 to 4: what the last step showed, as JSON, its length in 4 bytes
+    watched               version 3, 4: the known first state in 4 bytes (-1: none), 8 of the plan's
+                          fingerprint, in version 4 the number of outputs in 8 and the hash of the
+                          history in 32, then of each filter pairs k and states in 4 bytes each,
                           lost and rounds in 8 each, 2k numbers of 4 bytes, the masses in 8 bytes
                           each, their support in bits; and the length of all that in 4 bytes
     check                 8 bytes   BLAKE2b of all bytes before
@@ -47,13 +49,14 @@ if TYPE_CHECKING:
     from shoal.places.machine import LocationMachine
     from shoal.places.map import Grid
 
-NAME, VERSION, WITH_SHOWN, WITH_EVENTS = b"SLS", 1, 2, 3
+NAME, VERSION, WITH_SHOWN, WITH_EVENTS, WITH_HISTORY = b"SLS", 1, 2, 3, 4
 KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED = 1, 2, 4, 8
 HEADER = struct.Struct("<3sBBIQqdd")
 CHECK_BYTES = 8
 FLOAT_BYTES = 4
 LENGTH = struct.Struct("<I")
 START = struct.Struct("<i8s")
+HISTORY = struct.Struct("<Q32s")
 FILTER = struct.Struct("<IIdQ")
 FOREIGN = (
     "what the state store holds is no state of a location stream; does the checkpoint belong to "
@@ -176,7 +179,8 @@ class Kept(NamedTuple):
 
     None: no reading was taken by its place; empty: what was shown is not kept. `held` are the
     filters of a stream that watches events, from the first state `start` if everybody knows it;
-    `mark` is of the plan they belong to (`mark_of`).
+    `mark` is of the plan they belong to (`mark_of`), `drawn` how many outputs they follow, and
+    `history` the hash of these in hexadecimal digits; empty where version 0.2 stored the stream.
     """
 
     state: LocationState
@@ -185,6 +189,8 @@ class Kept(NamedTuple):
     held: tuple[Held, ...] = ()
     start: int | None = None
     mark: bytes = b""
+    drawn: int = 0
+    history: str = ""
 
 
 def mark_of(plan: Plan) -> bytes:
@@ -214,7 +220,7 @@ def read_state(text: str, hidden: int) -> Kept:
 
 def to_bytes(kept: Kept) -> bytes:
     """The state in the form above, sparse where that is shorter."""
-    state, last, shown, held, start, mark = kept
+    state, last, shown, held, start, mark, drawn, history = kept
     flags = KNOWN_START * state.known_start | ANSWERED * (last is not None)
     weighty = state.belief.view(np.uint32) != 0  # by bits: a negative zero is kept too
     bits, floats = np.packbits(weighty).tobytes(), state.belief.astype("<f4", copy=False)
@@ -228,13 +234,15 @@ def to_bytes(kept: Kept) -> bytes:
     if support == bits:
         flags |= OWN_SUPPORT
         support = b""
-    version = WITH_EVENTS if held else WITH_SHOWN if shown else VERSION
+    watched = WITH_HISTORY if history else WITH_EVENTS
+    version = watched if held else WITH_SHOWN if shown else VERSION
     header = HEADER.pack(
         NAME, version, flags, len(floats), state.time, last or 0, state.loss_here, state.loss_path
     )
     tail = shown + LENGTH.pack(len(shown)) if version > VERSION else b""
     if held:
         head = START.pack(-1 if start is None else start, mark)
+        head += HISTORY.pack(drawn, bytes.fromhex(history)) if history else b""
         filters = head + b"".join(map(_filter_bytes, held))
         tail += filters + LENGTH.pack(len(filters))
     whole: bytes = header + belief + support + tail
@@ -246,16 +254,16 @@ def from_bytes(raw: bytes) -> Kept:
     if len(raw) < HEADER.size + CHECK_BYTES or raw[: len(NAME)] != NAME:
         raise StoredError(FOREIGN)
     version = raw[len(NAME)]
-    if version not in (VERSION, WITH_SHOWN, WITH_EVENTS):
+    if not VERSION <= version <= WITH_HISTORY:
         raise StoredError(
             f"the stored state of a stream has version {version}; this program reads versions "
-            f"{VERSION} to {WITH_EVENTS}: go on with the program that stored it"
+            f"{VERSION} to {WITH_HISTORY}: go on with the program that stored it"
         )
     body, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
     if _check(body) != check:
         raise StoredError(DAMAGED)
     shown = filters = b""
-    if version == WITH_EVENTS:
+    if version >= WITH_EVENTS:
         body, filters = _cut(body)
     if version > VERSION:
         body, shown = _cut(body)
@@ -264,7 +272,7 @@ def from_bytes(raw: bytes) -> Kept:
     known = bool(flags & KNOWN_START)
     state = LocationState(time, belief, support, loss_here, loss_path, known)
     taken = last if flags & ANSWERED else None
-    return Kept(state, taken, shown, *_filters(filters) if filters else ())
+    return Kept(state, taken, shown, *_filters(filters, version) if filters else ())
 
 
 def _cut(body: bytes) -> tuple[bytes, bytes]:
@@ -287,9 +295,13 @@ def filter_room(pairs: int, states: int) -> int:
     return FILTER.size + pairs * (8 + 8 * states) + -(-pairs * states // 8)
 
 
-def _filters(raw: bytes) -> tuple[tuple[Held, ...], int | None, bytes]:
-    """The filters behind their bytes, the known first state and the mark of the plan."""
+def _filters(raw: bytes, version: int) -> tuple[tuple[Held, ...], int | None, bytes, int, str]:
+    """The filters behind their bytes, the known first state, the plan's mark and the history."""
     (start, mark), at, found = START.unpack_from(raw), START.size, []
+    drawn, digest = 0, b""
+    if version == WITH_HISTORY:
+        drawn, digest = HISTORY.unpack_from(raw, at)
+        at += HISTORY.size
     while at < len(raw):
         count, states, lost, rounds = FILTER.unpack_from(raw, at)
         size, end = count * states, at + filter_room(count, states)
@@ -301,7 +313,7 @@ def _filters(raw: bytes) -> tuple[tuple[Held, ...], int | None, bytes]:
         support = _unpacked(raw[at + 8 * count + 8 * size : end], size).reshape(count, states)
         found.append(Held(pairs, mass, support, lost, rounds))
         at = end
-    return tuple(found), None if start < 0 else start, mark
+    return tuple(found), None if start < 0 else start, mark, drawn, digest.hex()
 
 
 def _arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.charge import Charge, Ledger, Rng, SystemRng, source_for
+from shoal.core.charge import (
+    Charge,
+    Ledger,
+    Rng,
+    StreamStep,
+    SystemRng,
+    empty_history,
+    output_key,
+    source_for,
+)
 from shoal.core.codec import Floats, unchecked
-from shoal.core.errors import BudgetError, InputError, StoredError
+from shoal.core.errors import BudgetError, InputError, OtherHistory, StoredError
 from shoal.core.plan import (
     STREAM,
     Answer,
@@ -27,7 +37,7 @@ from shoal.core.plan import (
 )
 from shoal.events.secrets import Events
 from shoal.places.events import Offered, Watched, guard_of, replay
-from shoal.places.machine import Draw, LocationMachine, Settle, machine_of
+from shoal.places.machine import Draw, LocationMachine, machine_of
 from shoal.places.packed import (
     Kept,
     LocationRelease,
@@ -110,7 +120,8 @@ class LocationStream(Stream):
         if wanted is None:
             return cls(asked, state)
         wanted = replace(wanted, start=machine.known(start))
-        return cls(asked, state, watched=Watched(wanted, guard_of(asked, wanted).begin()))
+        held = guard_of(asked, wanted).begin()
+        return cls(asked, state, watched=Watched(wanted, held, 0, empty_history(wanted.start)))
 
     @property
     def machine(self) -> LocationMachine:
@@ -123,6 +134,11 @@ class LocationStream(Stream):
         ledger, subject, period, requester and key: the step is then charged first and drawn in
         the same transaction, and the same key gives the stored output again. A step at which only
         one state is possible releases nothing and costs nothing.
+
+        A stream that watches events takes neither key nor requester. Begun again with the same
+        readings missing it gets its stored outputs and goes on after them; with others it is
+        refused (OtherHistory). `at` says when the reading was taken, where steps are counted by
+        readings: a step of another reading is then refused too.
         """
         return self.ask(observed, (), rng=rng, **account)
 
@@ -135,6 +151,8 @@ class LocationStream(Stream):
         if self.last is not None and at <= self.last:
             again = at == self.last and self.shown is not None
             return self, Repeated(self.shown) if again else Late(self.last)
+        if options.get("ledger") is not None and self.watched is not None:
+            options = {"at": str(at), **options}
         moved, release = self.read(observed, **options)
         return replace(moved, last=at), Fresh(release)
 
@@ -144,17 +162,10 @@ class LocationStream(Stream):
         For a stop between charge and storing the stream: the ledger holds the output.
         """
 
-        def nothing() -> tuple[int, ...]:
-            raise _NotStored
-
-        account = self._account(ledger, names)
-
-        def settle(eta: Fraction | None, draw: Draw) -> tuple[int, ...]:
-            return account.settle(self.plan, eta, nothing)
-
+        account = self._account(_StoredOnly(ledger), names)
         anywhere = self.machine.query.states[0]  # nothing is drawn
         try:
-            found = self._stepped(anywhere, SystemRng(), settle)
+            found = self._stepped(anywhere, SystemRng(), account)
         except (_NotStored, BudgetError):
             return None
         return None if found[1].z is None else found
@@ -168,8 +179,9 @@ class LocationStream(Stream):
         """What `to_bytes` packs, without what the last step showed."""
         if self.watched is None:
             return Kept(self.state, self.last)
-        start = self.watched.watch.start
-        return Kept(self.state, self.last, b"", self.watched.held, start, mark_of(self.plan))
+        own, mark = self.watched, mark_of(self.plan)
+        start = own.watch.start
+        return Kept(self.state, self.last, b"", own.held, start, mark, own.drawn, own.history)
 
     @classmethod
     def from_bytes(cls, plan: Plan, stored: bytes) -> LocationStream:
@@ -185,7 +197,8 @@ class LocationStream(Stream):
         if (machine.watch is not None) != bool(kept.held) or kept.mark not in (b"", mark_of(plan)):
             raise StoredError("the stored stream belongs to another plan; give that plan")
         if machine.watch is not None:
-            watched = Watched(replace(machine.watch, start=kept.start), kept.held)
+            watch = replace(machine.watch, start=kept.start)
+            watched = Watched(watch, kept.held, kept.drawn, kept.history)
         return cls(plan, kept.state, kept.last, shown_again(machine, kept.shown), watched)
 
     def ask(
@@ -208,8 +221,7 @@ class LocationStream(Stream):
         source, machine = source_for(ledger, rng), machine_of(self.plan)
         account = None if ledger is None else self._account(ledger, names)
         if not others:
-            settle = None if account is None else partial(account.settle, self.plan)
-            return self._stepped(observed, source, settle)
+            return self._stepped(observed, source, account)
         self._check(others)
         if observed is None or machine.prior(self.state).noise.count < 2:
             return self.skip()
@@ -218,36 +230,67 @@ class LocationStream(Stream):
         outputs = []
         for number, (plan, noise) in enumerate(zip(plans, noises, strict=True)):
             draw = partial(noise.law.draw, place, source)
-            z = draw() if account is None else account.part(number).settle(plan, noise.eta, draw)
+            if account is None:
+                z = draw()
+            else:
+                part, name = account.part(number), law_name(noise)
+                z = part.settle(plan, noise.eta, draw, noise=name)
             outputs.append((machine_of(plan), z))
         return self._moved(*machine.absorb(self.state, outputs, secure=source.secure))
 
     def _account(self, ledger: Ledger, names: dict[str, Any]) -> StepAccount:
         """Who is charged; a stream that watches events has one output a step, whoever asks.
 
-        Its steps are charged under keys made of the step: drawn twice, the two would tell more of
-        an event than is promised, and no rule of the ledger could add them.
+        Its outputs are charged under keys made of their number: drawn twice, the two would tell
+        more of an event than is promised, and no rule of the ledger could add them.
         """
         account = StepAccount(ledger, **names)
-        if self.watched is None:
-            return account
-        key = step_key(account.subject, account.period, self.plan, self.state.time)
-        if account.requester or account.key not in (None, key):
+        if self.watched is not None and (account.requester or account.key is not None):
             raise InputError(
                 "the stream watches events, so a step has one output whoever asks; leave key and "
                 "requester out"
             )
-        return account._replace(key=key)
+        return account
 
-    def _stepped(self, observed: Any, source: Rng, settle: Settle | None) -> Step:
+    def _stepped(self, observed: Any, source: Rng, account: StepAccount | None) -> Step:
         """A step with one question; with events at an ε at which no output tells too much."""
         machine = machine_of(self.plan)
         if self.watched is None:
+            settle = None if account is None else partial(self._settled, account)
             return self._moved(*machine.step(self.state, observed, source, settle))
-        watch, place = self.watched.watch, machine.known(observed)
-        guard = guard_of(self.plan, watch)
-        state, release, held = guard.step(self.state, self.watched.held, place, source, settle)
-        return self._moved(state, release, Watched(watch, held))
+        place, z = machine.known(observed), None
+        noise, offered = self.offer(read=place is not None)
+        at = "" if account is None else account.at
+        if noise is not None and place is not None:
+            draw = partial(noise.law.draw, place, source)
+            if account is None:
+                z = draw()
+            else:
+                step = self.next_output(offered, at)
+                z = account.settle(self.plan, noise.eta, draw, step)
+        return self.absorb(offered, z, secure=source.secure, at=at)
+
+    def _settled(self, account: StepAccount, eta: Fraction | None, draw: Draw) -> tuple[int, ...]:
+        """The output of a step of a stream that watches no events: charged, or stored before."""
+        noise = law_name(self.machine.prior(self.state).noise) if eta is None else ""
+        return account.settle(self.plan, eta, draw, noise=noise)
+
+    def next_output(self, offered: Offered | None, at: str = "") -> StreamStep | None:
+        """Return where the output of an offered step stands in the stream's history.
+
+        `at` is when its reading was taken, in words, where steps are counted by readings. None
+        where the stream watches no events. The history of a stream that a version up to 0.2 stored
+        is not known, and `before` is then empty, which no ledger takes.
+        """
+        if self.watched is None or offered is None or offered.choice is None:
+            return None
+        return StreamStep(
+            number=self.watched.drawn,
+            before=self.watched.history,
+            time=self.state.time,
+            epsilon=offered.choice.epsilon,
+            at=at,
+        )
 
     def offer(self, *, read: bool) -> tuple[StepNoise | None, Offered | None]:
         """The noise the next step draws with, None for nothing, and what `absorb` asks; public."""
@@ -259,16 +302,28 @@ class LocationStream(Stream):
         return noise if read and noise.count > 1 else None, None
 
     def absorb(
-        self, offered: Offered | None, z: Sequence[int] | None, *, secure: bool = True
+        self,
+        offered: Offered | None,
+        z: Sequence[int] | None,
+        *,
+        secure: bool = True,
+        at: str = "",
     ) -> Step:
-        """The stream after a step that drew `z`, None for nothing, from what was offered."""
+        """The stream after a step that drew `z`, None for nothing, from what was offered.
+
+        `at` as for `next_output`.
+        """
         machine = self.machine
         if self.watched is None or offered is None:
             outputs = () if z is None else ((machine, z),)
             return self._moved(*machine.absorb(self.state, outputs, secure=secure))
-        guard = guard_of(self.plan, self.watched.watch)
+        guard, step = guard_of(self.plan, self.watched.watch), self.next_output(offered, at)
         state, release, held = guard.absorb(self.state, offered, z, secure=secure)
-        return self._moved(state, release, Watched(self.watched.watch, held))
+        watched = replace(self.watched, held=held)
+        if z is not None and step is not None:
+            history = step.after(z) if step.before else ""
+            watched = replace(watched, drawn=step.number + 1, history=history)
+        return self._moved(state, release, watched)
 
     def _moved(
         self, state: LocationState, release: LocationRelease, watched: Watched | None = None
@@ -316,7 +371,7 @@ class LocationStream(Stream):
 
 
 def step_key(subject: str, period: str, plan: Plan, time: int) -> str:
-    """The key of a step that is drawn once: whoever sends it again gets what was stored."""
+    """The key of a step of a stream that watches no events: sent again it gives what was stored."""
     return json.dumps([subject, period, plan.fingerprint, time], ensure_ascii=False)
 
 
@@ -324,14 +379,29 @@ class _NotStored(Exception):
     """What a ledger is told that would draw an output it does not hold."""
 
 
+class _StoredOnly(NamedTuple):
+    """A ledger that gives stored outputs again and draws none."""
+
+    ledger: Ledger
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        """Return what is stored under the charge's key; raise _NotStored where nothing is."""
+
+        def nothing() -> Release:
+            raise _NotStored
+
+        return self.ledger.settle(charge, nothing)
+
+
 class StepAccount(NamedTuple):
-    """Whose steps a ledger charges, and under which key."""
+    """Whose steps a ledger charges, under which key, and when a reading was taken (in words)."""
 
     ledger: Ledger
     subject: str = ""
     period: str = ""
     requester: str = ""
     key: str | None = None
+    at: str = ""
 
     def part(self, number: int) -> StepAccount:
         """The account of the `number`-th output of one step: the first has the key itself."""
@@ -339,9 +409,18 @@ class StepAccount(NamedTuple):
         return self._replace(key=f"{self.key}/{number}") if named else self
 
     def settle(
-        self, plan: Plan, eta: Fraction | None, draw: Callable[[], tuple[int, ...] | None]
+        self,
+        plan: Plan,
+        eta: Fraction | None,
+        draw: Callable[[], tuple[int, ...] | None],
+        step: StreamStep | None = None,
+        noise: str = "",
     ) -> tuple[int, ...]:
-        """The output of a step of `plan` that tells η: charged, then drawn, or as it was drawn."""
+        """The output of a step of `plan` that tells η: charged, then drawn, or as it was drawn.
+
+        `step` is where the output stands in the history of a stream that watches events, `noise`
+        the name of its law (`law_name`).
+        """
         charge = Charge(
             plan=plan,
             subject=self.subject,
@@ -349,9 +428,38 @@ class StepAccount(NamedTuple):
             requester=self.requester,
             key=self.key,
             eta=eta,
+            noise=noise,
         )
+        if step is not None:
+            charge = of_output(charge, step)
         release = self.ledger.settle(charge, lambda: output(plan, draw()))
         return release.answer.multiples
+
+
+def law_name(noise: StepNoise) -> str:
+    """Return a hash of what the law of a step without an eta follows from; empty where it has one.
+
+    Such outputs rule states out, so a stored one may be absorbed under its own law only.
+    """
+    if noise.eta is not None:
+        return ""
+    content = noise.members.tobytes() + noise.answering.tobytes() + repr(noise.added).encode()
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def of_output(charge: Charge, step: StreamStep) -> Charge:
+    """Return the charge as that of one output of a stream that watches events: its key is its own.
+
+    Refused (OtherHistory) where a version up to 0.2 stored the stream without its history.
+    """
+    if not step.before:
+        raise OtherHistory(
+            f"the stream of {charge.subject!r} was stored by a version up to 0.2, which did not "
+            "note which outputs its beliefs of the events follow from",
+            ("begin it again in the next period (a new day or week)",),
+        )
+    key = output_key(charge.subject, charge.period, charge.plan.fingerprint, step.number)
+    return replace(charge, key=key, step=step)
 
 
 def output(plan: Plan, z: Sequence[int] | None) -> Release:

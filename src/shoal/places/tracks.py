@@ -26,6 +26,10 @@ from shoal.places.walk import grid_of
 if TYPE_CHECKING:
     import polars as pl
 
+NO_TIMES = (
+    "the plan watches events, and with a ledger its readings need times, by which a later run "
+    "knows them again; name the column of times"
+)
 BATCHES = 8  # of people per worker, so that the bar moves and nobody waits for the last one
 
 Notify = Callable[[int, int], None]
@@ -121,6 +125,8 @@ def release_tracks(
     if not tracks:
         raise DataError("the table holds no readings; nothing was released")
     refuse_seed(seed is not None and ledger is not None)
+    if machine_of(plan).watch is not None:
+        _check_watched(tracks, charged=ledger is not None)
     parts: dict[int, list[dict[str, Any]]] = {}
     done = 0
     for first, rows in _made(plan, tracks, count, ledger, seed, period):
@@ -129,6 +135,18 @@ def release_tracks(
         notify(done, len(tracks))
     ordered = [row for first in sorted(parts) for row in parts[first]]
     return load("shoal.data.frames:like")(pl.DataFrame(ordered, infer_schema_length=None), library)
+
+
+def _check_watched(tracks: list[Track], *, charged: bool) -> None:
+    """Refuse tracks that a plan which watches events cannot follow as one stream of each person."""
+    cut = next((track.user for track in tracks if track.part), None)
+    if cut is not None:
+        raise InputError(
+            f"gap cuts the readings of {cut!r} into several streams, and the plan watches events, "
+            "which are about one; leave gap out (every puts readings on steps, pauses and all)"
+        )
+    if charged and any(track.times is None for track in tracks):
+        raise InputError(NO_TIMES)
 
 
 def _placed(
@@ -261,10 +279,12 @@ def _rows(
                 stream, release = stream.read(reading, rng=rng)
             else:
                 charged = period_of(track.part, period)
-                key = f"{track.user}/{charged}/{step}/{plan.fingerprint}"
-                stream, release = stream.read(
-                    reading, ledger=ledger, subject=track.user, period=charged, key=key
-                )
+                account: dict[str, Any] = {"subject": track.user, "period": charged}
+                if track.times is not None and stream.watched is not None:
+                    account["at"] = str(track.times[step])  # its own keys, and readings by time
+                else:
+                    account["key"] = f"{track.user}/{charged}/{step}/{plan.fingerprint}"
+                stream, release = stream.read(reading, ledger=ledger, **account)
             row = {"user": track.user, "part": track.part, **_row(plan, release)}
             rows.append(row if track.times is None else {**row, "time": track.times[step]})
     return rows

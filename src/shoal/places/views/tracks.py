@@ -282,8 +282,11 @@ class PlaceLines:
         if self._wish.ledger is None:
             return runner.read(observed, rng=rng)
         subject, period = self._wish.subject, self._wish.period
-        key = step_key(subject, period, runner.plan, runner.state.time)
-        account = {"ledger": self._wish.ledger, "subject": subject, "period": period, "key": key}
+        account = {"ledger": self._wish.ledger, "subject": subject, "period": period}
+        if runner.watched is None:  # one that watches events makes its own keys
+            account["key"] = step_key(subject, period, runner.plan, runner.state.time)
+        elif isinstance(reading.get("at"), str | int | float):
+            account["at"] = str(reading["at"])
         return runner.read(observed, rng=None, **account)
 
     def doubt(self, runner: LocationStream, reading: dict[str, Any]) -> str:

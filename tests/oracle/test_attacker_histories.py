@@ -33,13 +33,8 @@ NEAR = 1 + 1e-9
 
 
 def random_law(dice: random.Random, size: int) -> Any:
-    """A random law: some zeros, some values nearly 0."""
-    weights = np.array([dice.random() ** dice.choice([1, 4]) + 1e-3 for _ in range(size)])
-    for place in range(size):
-        if dice.random() < 0.15:
-            weights[place] = 0.0
-    if not weights.any():
-        weights[dice.randrange(size)] = 1.0
+    """A random law, some values nearly 0: where all are possible the law of outputs is known."""
+    weights = np.array([dice.random() ** dice.choice([1, 4, 30]) + 1e-6 for _ in range(size)])
     return weights / weights.sum()
 
 
@@ -61,14 +56,9 @@ def drawn_cell(
     dice: random.Random, where: Town, greed: float, draws: list[Draw], draw: Draw
 ) -> int:
     """Which cell an output shows: the one that moves the odds the farthest, or any possible."""
-    moved = {}
-    for cell in range(where.cells):
-        try:
-            moved[cell] = log_odds_moved(where, [*draws, draw._replace(cell=cell)])
-        except (ValueError, ZeroDivisionError):
-            moved[cell] = 0.0
+    moved = [log_odds_moved(where, [*draws, draw._replace(cell=c)]) for c in range(where.cells)]
     if dice.random() < greed:
-        return max(moved, key=lambda cell: moved[cell])
+        return moved.index(max(moved))
     return dice.randrange(where.cells)
 
 

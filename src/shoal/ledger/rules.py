@@ -404,7 +404,9 @@ def _missing(plan: Plan, what: str) -> str:
 
 
 def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) -> Total:
-    kept = "".join(f"; {p.describe()}" for p in whole_promises(tally.counts[0][0]))
+    kept = "".join(
+        f"; of each stream by itself: {p.describe()}" for p in whole_promises(tally.counts[0][0])
+    )
     return Total(
         notion=notion,
         amount=amount,

@@ -129,5 +129,8 @@ def test_stream_tells_the_belief_and_is_charged_once_a_step(specs: Path) -> None
     account = ("--ledger", "ledger.db", "--subject", "ann")
     first = run("stream", "watched.toml", *account, text=lines).stdout
     assert run("stream", "watched.toml", *account, text=lines).stdout == first
+    late = run("stream", "watched.toml", *account, text='{"skip": 1}\n' + lines)
+    assert late.exit_code == 3
+    assert "give the readings that were released again" in " ".join(late.output.split())
     other = run("stream", "plain.toml", *account, "--strict", text=lines)
     assert other.exit_code != 0

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.location import town, walk
 from shoal.additive.choice import calibrate
 from shoal.attacks.codes import follow
-from shoal.core.motion import motion_of
 from shoal.core.codec import Floats
+from shoal.core.motion import motion_of
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations
 from shoal.places.policy import PolicyGraph

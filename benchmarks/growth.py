@@ -26,6 +26,7 @@ from benchmarks.network import example
 from shoal.additive.choice import calibrated, choose, row_named
 from shoal.additive.plans import additive_body
 from shoal.additive.queries import count, histogram
+from shoal.additive.variables import variable_sum
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Bools, Floats
@@ -33,7 +34,6 @@ from shoal.core.errors import ShoalError
 from shoal.core.progress import time_limit
 from shoal.core.task import EachEntry, Task
 from shoal.networks.interchange import parse_bif
-from shoal.additive.variables import variable_sum
 
 ROWS = ("exact", "lift", "markov-quilt")
 BEST = "best"

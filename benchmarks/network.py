@@ -20,12 +20,12 @@ import numpy as np
 
 from shoal.additive.choice import MECHANISMS, choose
 from shoal.additive.queries import count
+from shoal.additive.variables import variable_sum
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Query, Task
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.elimination import elimination
-from shoal.additive.variables import variable_sum
 from shoal.networks.quilts import network_quilts, strategy_for
 
 ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.location import town, walk
-from shoal.additive.choice import calibrate
 from shoal.attacks.codes import follow
 from shoal.core.codec import Floats
 from shoal.core.motion import motion_of
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations
 from shoal.places.policy import PolicyGraph

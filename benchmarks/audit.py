@@ -26,8 +26,6 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.mask import dense_chain
-from shoal.additive.choice import verify_promise
-from shoal.additive.queries import count
 from shoal.audit.exact import audit, audit_noise
 from shoal.chains.exact.sums import chain_sum
 from shoal.chains.exact.whole import whole_loss
@@ -36,6 +34,8 @@ from shoal.contexts.checks.rows import mask
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import verify_promise
+from shoal.mechanisms.queries import count
 
 LENGTH = 100
 SPACING = 1e-4  # of the grid, in scales: what its maximum is proved to

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.additive.choice import choose
-from shoal.additive.queries import weighted_sum
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.queries import weighted_sum
 from shoal.records.coefficients import printed_loss, ratio_loss
 from shoal.records.field import field_reach, friend_field
 from shoal.records.sources import FriendModel

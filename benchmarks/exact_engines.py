@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.queries import count
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.past_future import PastFutureBound
 from shoal.chains.exact.sums import ChainSum, walked_sum
 from shoal.chains.exact.windows import least_scale
 from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
+from shoal.mechanisms.queries import count
 from studies.sources import activity, power
 
 LIMIT = 6  # seconds a search may take

@@ -23,16 +23,16 @@ from itertools import product
 import numpy as np
 
 from benchmarks.network import example
-from shoal.additive.choice import calibrated, choose, row_named
-from shoal.additive.plans import additive_body
-from shoal.additive.queries import count, histogram
-from shoal.additive.variables import variable_sum
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import ShoalError
 from shoal.core.progress import time_limit
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import calibrated, choose, row_named
+from shoal.mechanisms.plans import additive_body
+from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.interchange import parse_bif
 
 ROWS = ("exact", "lift", "markov-quilt")

@@ -21,13 +21,13 @@ import numpy as np
 
 import shoal
 from benchmarks.network import example
-from shoal.additive.choice import calibrated, choose, row_named
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import calibrated, choose, row_named
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.interchange import parse_bif
 from shoal.networks.lift import BagLift, NetworkLift, hamming_metrics

@@ -110,7 +110,7 @@ def stepping(url: str, subject: str, made: Plan) -> Step:
 @cache
 def places() -> Plan:
     """Noise for a small town."""
-    from shoal.additive.choice import choose
+    from shoal.mechanisms.choice import choose
     from tests.locations import town_task
 
     return choose(town_task(6, 6), Fraction(1), "location-knorm").plan

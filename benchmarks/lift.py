@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shoal.additive.cone import Rule, leak, prepare
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.model import stationary_law
 from shoal.core.codec import Floats
+from shoal.mechanisms.cone import Rule, leak, prepare
 
 
 def walk(size: int, seed: int = 1) -> Floats:

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.location_reference import PlainStream
-from shoal.additive.choice import calibrate
 from shoal.core.charge import SystemRng
 from shoal.events.event import visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import difference_body, symmetric_hull
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.places.machine import LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph

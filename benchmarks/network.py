@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import MECHANISMS, choose
-from shoal.additive.queries import count
-from shoal.additive.variables import variable_sum
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Query, Task
+from shoal.mechanisms.choice import MECHANISMS, choose
+from shoal.mechanisms.queries import count
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.elimination import elimination

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import shoal
-from shoal.additive.steps import Stepped
+from shoal.mechanisms.steps import Stepped
 from shoal.networks.contagion import Contagion
 
 # stay in the first and in the second state

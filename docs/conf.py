@@ -36,7 +36,7 @@ autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "undoc-members": False}
 
 PACKAGE = Path(shoal.__file__).parent
-ROOMS = ("additive", "records", "places", "contexts/checks", "gateway")  # where proofs lie
+ROOMS = ("mechanisms", "records", "places", "contexts/checks", "gateway")  # where proofs lie
 
 
 def plain_docstring(

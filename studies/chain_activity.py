@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.queries import count, histogram
 from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
 from shoal.core.plan import Plan
 from shoal.data.table import Dataset
+from shoal.mechanisms.queries import count, histogram
 from studies.chains import as_in_the_paper, entry_task, plan_or_none, unit_scale
 from studies.report import Report, Table
 from studies.sources import activity

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from shoal.additive.queries import histogram
 from shoal.chains.fit import fit_chain
 from shoal.data.table import Dataset
+from shoal.mechanisms.queries import histogram
 from studies.chains import as_in_the_paper, entry_task, plan_or_none, unit_scale
 from studies.report import Report, Table
 from studies.sources import power

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from shoal.additive.choice import row_named
-from shoal.additive.queries import count, histogram
 from shoal.chains.exact.windows import kept_laws
 from shoal.chains.fit import fit_chain
 from shoal.chains.lift.chain import chain_lift
@@ -17,6 +15,8 @@ from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.row import chain_influences, chain_quilts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
+from shoal.mechanisms.choice import row_named
+from shoal.mechanisms.queries import count, histogram
 from studies.chains import entry_task, timed
 from studies.report import Cell, Report, Table
 from studies.sources import activity, power

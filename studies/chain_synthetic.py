@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.queries import mean
 from shoal.chains.families import IntervalChains
 from shoal.chains.model import MarkovChain
 from shoal.core.task import Task
+from shoal.mechanisms.queries import mean
 from studies.chains import entry_task, plan_or_none
 from studies.report import Figure, Report, Table
 

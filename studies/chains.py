@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from shoal.additive import quilt
-from shoal.additive.choice import calibrated, row_named
-from shoal.additive.queries import LinearQuery, count
 from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.scale import bound_scale, chain_constants
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
+from shoal.mechanisms import quilt
+from shoal.mechanisms.choice import calibrated, row_named
+from shoal.mechanisms.queries import LinearQuery, count
 
 
 def plan_or_none(name: str, task: Task, epsilon: Fraction) -> Plan | None:

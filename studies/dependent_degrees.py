@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.queries import LinearQuery, histogram
 from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Additive, Plan
+from shoal.mechanisms.queries import LinearQuery, histogram
 from shoal.noise.primitives import SeededRng
 from shoal.records.field import friend_field
 from shoal.records.queries import DegreeDistribution, degree_accuracy, degree_distribution, graph

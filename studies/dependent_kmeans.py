@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.plans import split_rounds
 from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Plan
 from shoal.core.task import Model
+from shoal.mechanisms.plans import split_rounds
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import People
 from shoal.records.field import friend_field

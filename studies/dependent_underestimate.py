@@ -13,11 +13,11 @@ from statistics import fmean
 
 import numpy as np
 
-from shoal.additive.plans import sampler_for
-from shoal.additive.queries import LinearQuery, weighted_sum
 from shoal.audit.exact import audit_noise
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.plans import sampler_for
+from shoal.mechanisms.queries import LinearQuery, weighted_sum
 from shoal.networks.laws import table_laws
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace

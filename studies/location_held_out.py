@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.additive.choice import calibrate
 from shoal.core.codec import Ints
 from shoal.core.plan import Plan
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.policy import PolicyGraph

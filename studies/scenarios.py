@@ -13,9 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.choice import calibrate
-from shoal.additive.mixture import mixture_loss
-from shoal.additive.queries import count
 from shoal.attacks.beliefs import attack, by_knowledge, laplace_sum, suppressed
 from shoal.audit.exact import audit_noise
 from shoal.chains.model import MarkovChain, stationary_law
@@ -23,6 +20,9 @@ from shoal.core.codec import Floats
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.mixture import mixture_loss
+from shoal.mechanisms.queries import count
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import Knowing, attack_locations
 from shoal.places.map import SquareGrid

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import histogram
 from shoal.chains.model import MarkovChain
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import histogram
 
 STATES = ("sit", "stand", "walk")
 MATRIX = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]

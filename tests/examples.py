@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import MECHANISMS, calibrate
-from shoal.additive.lift import Leakage
-from shoal.additive.plans import Measured
-from shoal.additive.queries import ExternalQuery, RunningStream, count, histogram, in_steps
 from shoal.chains.closeness import Closeness
 from shoal.chains.fit import PrivateFit
 from shoal.chains.model import MarkovChain
@@ -29,6 +25,10 @@ from shoal.core.task import EachEntry
 from shoal.events.event import sequence, stay, visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import symmetric_hull
+from shoal.mechanisms.choice import MECHANISMS, calibrate
+from shoal.mechanisms.lift import Leakage
+from shoal.mechanisms.plans import Measured
+from shoal.mechanisms.queries import ExternalQuery, RunningStream, count, histogram, in_steps
 from shoal.networks.closeness import SecretCloseness
 from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.laplace import ZeroSumLaplace

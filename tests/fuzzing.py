@@ -22,10 +22,10 @@ from types import FrameType
 import polars as pl
 from typer.testing import CliRunner, Result
 
-from shoal.additive.choice import choose
 from shoal.cli import app
 from shoal.core.codec import digest
 from shoal.core.registry import dumps
+from shoal.mechanisms.choice import choose
 from shoal.spec.request import read_request
 
 SERIES = """\

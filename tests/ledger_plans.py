@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from shoal.additive.choice import calibrate
-from shoal.additive.plans import laplace_body
-from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import Alone, AsEntryDP, Composition, Guarantee, SameQuilts
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Model, Secrets
 from shoal.ledger.totals import Conversions
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.plans import laplace_body
+from shoal.mechanisms.queries import count
 from shoal.noise.laplace import LatticeLaplace
 
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]

@@ -17,8 +17,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from shoal.additive.choice import MECHANISMS, calibrate, verify_promise
-from shoal.additive.queries import RunningStream, count, in_steps
 from shoal.chains.model import MarkovChain
 from shoal.contexts.stream import ContextStream
 from shoal.core.charge import EVERYBODY, Charge, Part
@@ -33,6 +31,8 @@ from shoal.gateway.machines import Payer, stream_kind
 from shoal.gateway.vault import Vault
 from shoal.ledger import Signer, SqlLedger, compose, open_ledger
 from shoal.ledger.export import account_objects, total_object
+from shoal.mechanisms.choice import MECHANISMS, calibrate, verify_promise
+from shoal.mechanisms.queries import RunningStream, count, in_steps
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine
 from shoal.places.stream import LocationStream

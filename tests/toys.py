@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import Charge, Guarantee, PerStep, Rng
 from shoal.core.codec import Value
@@ -15,6 +14,7 @@ from shoal.core.errors import OverBudget
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import KINDS
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.queries import count
 from shoal.noise.laplace import LatticeLaplace
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["rest", "run"], length=4)

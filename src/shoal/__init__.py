@@ -14,32 +14,14 @@ from shoal.core.family import Family, add_families
 
 if TYPE_CHECKING:
     from shoal import (
-        additive as additive,
         chains as chains,
         contexts as contexts,
         ledger as ledger,
+        mechanisms as mechanisms,
         networks as networks,
         places as places,
         records as records,
     )
-    from shoal.additive.choice import (
-        MECHANISMS as MECHANISMS,
-        calibrate as calibrate,
-        epsilon_for as epsilon_for,
-        verify_promise as verify_promise,
-    )
-    from shoal.additive.lift import (
-        attach as attach,
-        leakage as leakage,
-        lift as lift,
-    )
-    from shoal.additive.queries import (
-        count as count,
-        histogram as histogram,
-        mean as mean,
-        weighted_sum as weighted_sum,
-    )
-    from shoal.additive.variables import variable_sum as variable_sum
     from shoal.attacks.beliefs import attack as attack
     from shoal.audit import audit as audit
     from shoal.audit.statistical import audit_black_box as audit_black_box
@@ -105,6 +87,24 @@ if TYPE_CHECKING:
         Session as Session,
         open_ledger as open_ledger,
     )
+    from shoal.mechanisms.choice import (
+        MECHANISMS as MECHANISMS,
+        calibrate as calibrate,
+        epsilon_for as epsilon_for,
+        verify_promise as verify_promise,
+    )
+    from shoal.mechanisms.lift import (
+        attach as attach,
+        leakage as leakage,
+        lift as lift,
+    )
+    from shoal.mechanisms.queries import (
+        count as count,
+        histogram as histogram,
+        mean as mean,
+        weighted_sum as weighted_sum,
+    )
+    from shoal.mechanisms.variables import variable_sum as variable_sum
     from shoal.networks.bayesnet import BayesNet as BayesNet
     from shoal.networks.closeness import closeness as closeness
     from shoal.networks.contagion import Contagion as Contagion
@@ -134,7 +134,6 @@ __version__ = "0.2.0"
 
 # names of version 0.1 that stand in a package now, and some that are called otherwise
 _BY_PACKAGE = {
-    "additive": "Leakage LinearQuery accuracy choose consistent non_negative simplex",
     "audit": "Audit audit_neighbours audit_noise",
     "chains": (
         "IntervalChains MixingSummary OrderChain fit_groups fit_order fit_private max_divergence"
@@ -142,6 +141,7 @@ _BY_PACKAGE = {
     "contexts": "CurrentState",
     "jobs": "JobReport",
     "ledger": "parallel_records",
+    "mechanisms": "Leakage LinearQuery accuracy choose consistent non_negative simplex",
     "networks": "VariableSum exponential_law",
     "places": (
         "LocationBeliefs LocationRelease Measurement SparseChain TrackColumns attack_locations "
@@ -157,6 +157,7 @@ _BY_PACKAGE = {
 }
 MOVED = {
     **{old: f"{home}.{old}" for home, names in _BY_PACKAGE.items() for old in names.split()},
+    "additive": "mechanisms",
     "emissions": "places.output_log_likelihoods",
     "jointly": "joint_contexts",
     "personal": "places.fit_person",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shoal.additive.family import FAMILY as ADDITIVE
 from shoal.chains.family import FAMILY as CHAINS
 from shoal.contexts.family import FAMILY as CONTEXTS
 from shoal.events.family import FAMILY as EVENTS
+from shoal.mechanisms.family import FAMILY as MECHANISMS
 from shoal.networks.family import FAMILY as NETWORKS
 from shoal.places.family import FAMILY as PLACES
 from shoal.records.family import FAMILY as RECORDS
 
-BUILT_IN = (ADDITIVE, EVENTS, CHAINS, NETWORKS, RECORDS, PLACES, CONTEXTS)
+BUILT_IN = (MECHANISMS, EVENTS, CHAINS, NETWORKS, RECORDS, PLACES, CONTEXTS)

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.additive.variables import variable_sum
 from shoal.attacks.beliefs import attack, laplace_variables
 from shoal.chains.model import MarkovChain
 from shoal.core.registry import dumps
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable
 from tests.cli.conftest import Run

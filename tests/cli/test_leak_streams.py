@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import choose
 from shoal.audit import audit
 from shoal.chains.families import OrderChain
 from shoal.contexts.day import DayChain
 from shoal.core.task import Model
+from shoal.mechanisms.choice import choose
 from shoal.places.views.plan import over_time
 from shoal.spec.request import read_request
 from tests.cli.conftest import Run

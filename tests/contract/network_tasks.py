@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.additive.queries import count, histogram, weighted_sum
-from shoal.additive.variables import VariableSum, variable_sum
 from shoal.core.task import EachEntry, Model, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.queries import count, histogram, weighted_sum
+from shoal.mechanisms.variables import VariableSum, variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 

@@ -14,9 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import MECHANISMS
-from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
-from shoal.additive.variables import VariableSum
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
@@ -26,6 +23,9 @@ from shoal.core.task import EachEntry, Model, Query, Secrets, Task
 from shoal.events.event import at_least, visit
 from shoal.events.pairs import Event, SecretPairs
 from shoal.events.secrets import Events
+from shoal.mechanisms.choice import MECHANISMS
+from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.mechanisms.variables import VariableSum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable

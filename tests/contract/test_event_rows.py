@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.choice import MECHANISMS, choose
 from shoal.core.errors import DataError, InputError
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, choose
 from tests.event_oracle import happens
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[0.8, 0.2], length=10)
@@ -31,7 +31,7 @@ def exact_loss(plan: shoal.Plan, event: shoal.events.event.TimeEvent) -> float:
     """The loss of what the plan draws, by all paths, in logarithms; one number only."""
     chain, query = plan.task.family[0], plan.task.query
     assert isinstance(chain, shoal.MarkovChain)
-    assert isinstance(query, shoal.additive.LinearQuery)
+    assert isinstance(query, shoal.mechanisms.LinearQuery)
     weights = [float(row[0]) for row in query.weights]
     sides: tuple[dict[float, float], dict[float, float]] = ({}, {})
     assert chain.length is not None
@@ -70,7 +70,7 @@ def test_rows_keep_their_promise_and_survive_storage(row: str, query: shoal.Quer
     plan = shoal.calibrate(query, shoal.Events.of(VISIT), CHAIN, epsilon="0.5", mechanism=row)
     assert exact_loss(plan, VISIT) <= 0.5 + 1e-9
     assert shoal.loads(shoal.dumps(plan)) == plan
-    assert shoal.additive.choice.confirmed(plan) is plan
+    assert shoal.mechanisms.choice.confirmed(plan) is plan
     quieter = shoal.calibrate(query, shoal.Events.of(VISIT), CHAIN, epsilon="1.5", mechanism=row)
     assert scale_of(quieter) < scale_of(plan)
 

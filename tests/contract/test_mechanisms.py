@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.additive.choice import MECHANISMS, choose
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive
+from shoal.mechanisms.choice import MECHANISMS, choose
 from shoal.testing import CHECKS, check_proof, check_refusal
 from tests.contract.tasks import OWN, TASKS, amounts, plan_of
 

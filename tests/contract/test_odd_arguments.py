@@ -40,7 +40,7 @@ def test_what_is_no_model(family: Any) -> None:
 @pytest.mark.parametrize("value", [None, "x", [1], 1j, float("nan"), 0, -1, True, "1e999999999"])
 def test_what_is_no_amount(value: Any) -> None:
     task = shoal.Task(query=QUERY, secrets=EACH, family=(CHAIN,))
-    told(lambda: shoal.additive.choose(task, value))
+    told(lambda: shoal.mechanisms.choose(task, value))
     told(lambda: shoal.leakage(CHAIN, value))
     told(lambda: shoal.lift(SILENT, CHAIN, epsilon=value))
     told(lambda: shoal.epsilon_for(QUERY, EACH, CHAIN, error=value))
@@ -50,7 +50,7 @@ def test_what_is_no_amount(value: Any) -> None:
 def test_a_choice_takes_whatever_is_a_number() -> None:
     task = shoal.Task(query=QUERY, secrets=EACH, family=(CHAIN,))
     amounts: list[Any] = [Fraction(1, 10), 0.1, "0.1", np.float64(0.1)]
-    assert len({shoal.additive.choose(task, amount, "group").plan for amount in amounts}) == 1
+    assert len({shoal.mechanisms.choose(task, amount, "group").plan for amount in amounts}) == 1
 
 
 @pytest.mark.parametrize("value", [None, 5, "", "BEST", ["lift"]])
@@ -63,7 +63,7 @@ def test_what_is_no_mechanism(value: Any) -> None:
 @pytest.mark.parametrize("value", [None, CHAIN, "plan", {}])
 def test_what_is_no_plan_or_task(value: Any) -> None:
     assert "the plan is of type" in told(lambda: shoal.verify_promise(value))
-    assert "the task is of type" in told(lambda: shoal.additive.choose(value, Fraction(1)))
+    assert "the task is of type" in told(lambda: shoal.mechanisms.choose(value, Fraction(1)))
 
 
 def test_what_is_no_external_mechanism() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.additive.choice import MECHANISMS
-from shoal.additive.plans import Mechanism
 from shoal.core.family import families
 from shoal.core.plan import Plan
+from shoal.mechanisms.choice import MECHANISMS
+from shoal.mechanisms.plans import Mechanism
 from shoal.testing import check_family, check_mechanism, check_refusal, with_scale
 from tests.contract.tasks import OWN, TASKS, amounts
 
@@ -52,7 +52,7 @@ def test_a_family_or_a_row_that_is_not_there_is_refused_by_name() -> None:
     with pytest.raises(shoal.InputError, match="nothing to try 'group' on"):
         check_mechanism("group", [])
     with pytest.raises(AssertionError, match=r"no task tries the row\(s\) .*laplace"):
-        check_family("additive", {})
+        check_family("mechanisms", {})
 
 
 def test_a_row_that_takes_what_it_should_refuse_is_told() -> None:

@@ -196,7 +196,8 @@ def stream_trace(plan: Any, states: Any) -> Any:
 
 def begun(plan: Any) -> tuple[Any, str]:
     """Return the stream a plan is meant for, and how it is driven."""
-    for begin in (shoal.LocationStream, shoal.ContextStream, shoal.additive.RunningStream):
+    counts = getattr(shoal, "mechanisms", None) or shoal.additive  # called so in older trees
+    for begin in (shoal.LocationStream, shoal.ContextStream, counts.RunningStream):
         with contextlib.suppress(Exception):
             return begin.begin(plan), "read"
     return plan.start(), "step"

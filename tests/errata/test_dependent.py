@@ -12,14 +12,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate, choose
-from shoal.additive.queries import count, weighted_sum
 from shoal.attacks.beliefs import EntriesSeen, attack
 from shoal.audit.case import finite_loss
 from shoal.audit.exact import audit, audit_noise
 from shoal.core.codec import Floats
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import calibrate, choose
+from shoal.mechanisms.queries import count, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence, RecordDomain

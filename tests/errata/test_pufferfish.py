@@ -10,14 +10,14 @@ import math
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import count
 from shoal.audit.case import product_peak
 from shoal.chains.model import MarkovChain, spectral_gap, stationary_law
 from shoal.chains.quilt.scale import bound_scale
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import count
 from tests.errata.printed import breach_law, printed_gap, vertex_cut_scale
 
 

@@ -12,7 +12,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.attacks.beliefs import attack, suppressed
 from shoal.audit.exact import audit
 from shoal.chains.model import MarkovChain
@@ -22,6 +21,7 @@ from shoal.contexts.search.beliefs import encoded
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, verify_promise
 from tests.errata.printed import cached_check
 
 STATES = ("s", "x")

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.plans import accuracy, accuracy_of_laplace
-from shoal.additive.queries import count, weighted_sum
 from shoal.audit import audit
 from shoal.core.codec import Floats
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.plans import accuracy, accuracy_of_laplace
+from shoal.mechanisms.queries import count, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.records.coefficients import contributions, printed_losses
 from shoal.records.sources import pairs_of_table

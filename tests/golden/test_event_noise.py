@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.mixture import smoothed
 from shoal.chains.events.answers import EventLaws, event_laws, events_lift
+from shoal.mechanisms.mixture import smoothed
 from tests.event_oracle import worded
 
 CASES = json.loads((Path(__file__).parent / "data" / "events.json").read_text())["cases"]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.additive.mixture import mixture_loss
 from shoal.chains.exact.sums import chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss
+from shoal.mechanisms.mixture import mixture_loss
 
 COUNTS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "exact_counts.json").read_text()

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.cone import Rule, leak, prepare
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.side import future_side
 from shoal.chains.lift.step import Ahead, EntryMetric
 from shoal.core.walk import Powers, time_reversal
+from shoal.mechanisms.cone import Rule, leak, prepare
 
 CASES = json.loads((Path(__file__).parent / "data" / "lift.json").read_text())["cases"]
 COLUMNS: dict[Rule, str] = {

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import count
 from shoal.chains.closeness import max_divergence
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import count
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.closeness import closeness
 from shoal.networks.contagion import Contagion, exponential_law

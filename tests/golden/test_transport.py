@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shoal.additive.answer_laws import bottleneck, quantile_gap
-from shoal.additive.mixture import mixture_loss
 from shoal.chains.exact.answers import sum_transport
 from shoal.chains.exact.sums import chain_sum
+from shoal.mechanisms.answer_laws import bottleneck, quantile_gap
+from shoal.mechanisms.mixture import mixture_loss
 
 DATA = Path(__file__).parent / "data"
 PAIRS: list[dict[str, Any]] = json.loads((DATA / "winf.json").read_text())["cases"]

@@ -45,12 +45,12 @@ GROUPS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "additive-plans": (
         5,
-        ("additive/plans.py",),
+        ("mechanisms/plans.py",),
         ("tests/oracle/test_margins.py", "tests/oracle/test_additive_mechanisms.py"),
     ),
     "additive-mixture": (
         6,
-        ("additive/mixture.py",),
+        ("mechanisms/mixture.py",),
         ("tests/oracle/test_margins.py", "tests/oracle/test_exact_loss.py"),
     ),
     "chains-quilt": (

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Model, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.table import JointTable
 
 LONGEST = 5

@@ -14,9 +14,9 @@ from itertools import permutations, product
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, OrderChain
 from shoal.chains.model import MarkovChain
+from shoal.mechanisms.queries import LinearQuery
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 

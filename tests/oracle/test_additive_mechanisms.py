@@ -11,14 +11,14 @@ from typing import cast
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from shoal.testing import with_scale

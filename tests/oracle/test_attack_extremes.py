@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.variables import VariableSum
 from shoal.attacks.beliefs import EntriesSeen, Seen, attack, laplace_variables, most_likely
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.mechanisms.variables import VariableSum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.attacks.beliefs import EntriesSeen, Seen, attack, by_knowledge, laplace_sum, most_likely
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable

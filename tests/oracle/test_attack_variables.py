@@ -10,8 +10,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shoal.additive.queries import count, histogram
-from shoal.additive.variables import VariableSum
 from shoal.attacks.beliefs import (
     EntriesSeen,
     Seen,
@@ -24,6 +22,8 @@ from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.variables import VariableSum
 from shoal.networks.contagion import Contagion
 from tests.networks import joint_of
 from tests.oracle.enumeration import Law, chain_law, order_law

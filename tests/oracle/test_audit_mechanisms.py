@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import LinearQuery
 from shoal.audit.exact import audit
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.events.pairs import SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import LinearQuery
 from shoal.networks.table import JointTable
 from tests.oracle import (
     test_audit_events as events,

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.additive.variables import VariableSum, variable_sum
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.mechanisms.variables import VariableSum, variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.exact import audit
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.policy import REPAIRS, LocationSet, PolicyGraph

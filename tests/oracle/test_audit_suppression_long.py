@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
 from shoal.contexts.attack import context_beliefs
@@ -29,6 +28,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.progress import heard
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated, verify_promise
 
 Rng = np.random.Generator
 

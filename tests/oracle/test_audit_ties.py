@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.audit.exact import audit
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.records.field import PairwiseField

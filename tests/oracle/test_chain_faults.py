@@ -16,11 +16,11 @@ import pytest
 
 import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
-from shoal.additive.answer_laws import one_number, same_answer_loss
-from shoal.additive.exact import ExactCertificate
-from shoal.additive.plans import accepted, additive_body
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.lift import chain as lift_row, step as lift_walk
+from shoal.mechanisms.answer_laws import one_number, same_answer_loss
+from shoal.mechanisms.exact import ExactCertificate
+from shoal.mechanisms.plans import accepted, additive_body
 from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]

@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import count
-from shoal.additive.variables import variable_sum
 from shoal.core.task import EachEntry, Task
 from shoal.core.walk import LOST
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import count
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.cone import raised
-from shoal.additive.queries import count
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.cone import raised
+from shoal.mechanisms.queries import count
 from shoal.networks.contagion import Contagion
 from shoal.networks.lift_row import CrowdLift
 from shoal.networks.table import JointTable

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.additive.choice import calibrate
-from shoal.additive.lift import leakage, lift
-from shoal.additive.queries import count
 from shoal.audit.exact import audit
 from shoal.core.charge import AsEntryDP
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.lift import leakage, lift
+from shoal.mechanisms.queries import count
 from shoal.records.field import (
     PairwiseField,
     contractions,

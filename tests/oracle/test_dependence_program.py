@@ -14,11 +14,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.audit.exact import audit, audit_noise
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.records.audit import outcomes, worst_law
 from shoal.records.sources import pairs_of_table

@@ -8,8 +8,6 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from shoal.additive.mixture import crossing, step_over
-from shoal.additive.queries import count
 from shoal.chains.exact import cover, past_future, windows
 from shoal.chains.exact.cover import NodeBlocks, follow
 from shoal.chains.exact.extreme_outputs import Ends
@@ -19,6 +17,8 @@ from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
+from shoal.mechanisms.mixture import crossing, step_over
+from shoal.mechanisms.queries import count
 from tests.oracle.test_exact_loss import chain_truth, random_rows
 
 ROUND = 1e-9

@@ -9,11 +9,11 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from shoal.additive.mixture import TooLarge, lattice_loss, mixture_loss, vector_loss
 from shoal.chains.exact.answers import least_vector_scale, vector_sum, vector_sum_loss
 from shoal.chains.exact.sums import ChainSum, chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
 from shoal.core.codec import Floats
+from shoal.mechanisms.mixture import TooLarge, lattice_loss, mixture_loss, vector_loss
 
 Law = dict[int, float]
 CLOSE = 1e-9  # how far above the truth a loss may be rounded

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.additive.cone import STATES_BY_CORNERS, leak, prepare
-from shoal.additive.queries import LatticeWeights
 from shoal.chains.exact.sums import chain_sum, reached_in, supports_at
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.step import image
 from shoal.chains.model import communicating_classes
 from shoal.core.codec import Floats
+from shoal.mechanisms.cone import STATES_BY_CORNERS, leak, prepare
+from shoal.mechanisms.queries import LatticeWeights
 
 
 def program(p: Floats, q: Floats, growth: Floats) -> float:

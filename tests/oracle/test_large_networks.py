@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.mixture import TooLarge
-from shoal.additive.variables import VariableSum
+from shoal.mechanisms.mixture import TooLarge
+from shoal.mechanisms.variables import VariableSum
 from shoal.networks import large
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.exact import network_answers, secret_loss

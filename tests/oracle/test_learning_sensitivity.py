@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.plans import Answered
+from shoal.mechanisms.plans import Answered
 from shoal.records.classifier import LinearClassifier, linear_classifier
 from shoal.records.kmeans import GRID, Centroids, Points, centroids
 from shoal.records.queries import DegreeDistribution, capped_degrees, graph

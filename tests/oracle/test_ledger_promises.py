@@ -293,7 +293,7 @@ def test_a_plan_that_draws_another_query_is_refused() -> None:
     with pytest.raises(CannotCompose, match="draws another query than its task's"):
         compose([other])
     bars = plan_for(shoal.histogram("01"), chain, "knorm")
-    query = shoal.additive.LinearQuery(
+    query = shoal.mechanisms.LinearQuery(
         name="two",
         states=("0", "1"),
         labels=("a", "b"),

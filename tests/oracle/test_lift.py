@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.additive.cone import RULES
 from shoal.chains.families import OrderChain
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.families import AnyInitialLift
 from shoal.chains.lift.tuples import TupleLift
 from shoal.core.codec import Floats
+from shoal.mechanisms.cone import RULES
 
 Law = tuple[list[tuple[int, ...]], Floats]
 

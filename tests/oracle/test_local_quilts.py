@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.choice import calibrated, row_named, verify_promise
 from shoal.core.errors import Refused
 from shoal.core.task import Task
+from shoal.mechanisms.choice import calibrated, row_named, verify_promise
 from shoal.networks import quilts
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import moral

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import LocationBeliefs, attack_locations
 from shoal.places.audit import sequence_leakage

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from shoal import audit
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.cone import Rule
 from shoal.chains.lift import chain, neighbours, side, solver
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.solver import FixedPoint, limit
 from shoal.chains.lift.step import Ahead, hamming, image, off_diagonal
 from shoal.core.codec import Floats
 from shoal.core.walk import Powers
+from shoal.mechanisms.cone import Rule
 
 
 @pytest.fixture

@@ -17,11 +17,6 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.choice import MECHANISMS, verify_promise
-from shoal.additive.cone import RULES, leak, prepare
-from shoal.additive.mixture import lattice_loss, mixture_loss
-from shoal.additive.optimal_table import Tabulated
-from shoal.additive.plans import eta_above, float_below
 from shoal.chains.lift.step import Ahead
 from shoal.contexts.checks.task import days_of
 from shoal.contexts.search import beliefs
@@ -30,6 +25,11 @@ from shoal.core.walk import Powers
 from shoal.events.automaton import law_of
 from shoal.events.filter import TrackSums, program_of
 from shoal.events.secrets import Events
+from shoal.mechanisms.choice import MECHANISMS, verify_promise
+from shoal.mechanisms.cone import RULES, leak, prepare
+from shoal.mechanisms.mixture import lattice_loss, mixture_loss
+from shoal.mechanisms.optimal_table import Tabulated
+from shoal.mechanisms.plans import eta_above, float_below
 from shoal.noise.primitives import round_up
 from shoal.places.events import Carried
 from shoal.places.runtime import carried

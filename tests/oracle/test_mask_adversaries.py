@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit import result
 from shoal.audit.exact import audit
 from shoal.audit.result import LesserAdversary
@@ -19,6 +18,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from tests.mask_enumeration import joint, random_chain
 from tests.oracle.test_mask_oracle import policy_of
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, choose, verify_promise
 from shoal.audit.exact import audit
 from shoal.contexts.attack import context_beliefs
 from shoal.contexts.day import DayChain
@@ -18,6 +17,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated, choose, verify_promise
 from tests.mask_enumeration import (
     expected_releases,
     highest_prefix_rise,

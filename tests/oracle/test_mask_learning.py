@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS
 from shoal.audit import result
 from shoal.audit.exact import audit
 from shoal.contexts.attack import expected_steps, learned_day, rises_while_learning, run
@@ -16,6 +15,7 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS
 from shoal.noise.primitives import SeededRng
 from tests.mask_enumeration import random_chain
 

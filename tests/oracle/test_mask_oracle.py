@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.contexts.attack import context_beliefs
 from shoal.contexts.checks.task import arrays, contexts_of, machine_states
 from shoal.contexts.day import DayChain
@@ -21,6 +20,7 @@ from shoal.contexts.search.window import windowed
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, verify_promise
 from tests.mask_enumeration import (
     Policy,
     expected_releases,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import verify_promise
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.checks.task import mask_plan
 from shoal.contexts.day import DayChain
@@ -22,6 +21,7 @@ from shoal.contexts.search import beliefs
 from shoal.contexts.search.beliefs import Day, memoryless_rise, prepare, segment_rise
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.task import Task
+from shoal.mechanisms.choice import verify_promise
 
 TINY = (0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1e-80, 1e-16, 2.0**-30, 0.25)
 Law = list[Decimal]

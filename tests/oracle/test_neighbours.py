@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shoal
-from shoal.additive.plans import split_rounds
 from shoal.core.errors import InputError
 from shoal.core.plan import Additive
+from shoal.mechanisms.plans import split_rounds
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import (

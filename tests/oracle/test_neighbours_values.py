@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.additive.queries import weighted_sum
 from shoal.core.errors import InputError
+from shoal.mechanisms.queries import weighted_sum
 from shoal.records.attack import guess_values
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.ties import Dependence, RecordDomain

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, choose
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.additive.variables import variable_sum
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrated, choose
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.exact import end_loss, least_parts_scale, parts_loss, secret_loss

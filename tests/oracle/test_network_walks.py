@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate, verify_promise
-from shoal.additive.lift import leakage
-from shoal.additive.queries import count
-from shoal.additive.variables import variable_sum
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate, verify_promise
+from shoal.mechanisms.lift import leakage
+from shoal.mechanisms.queries import count
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks import lift_row
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.influence import contractions, reaches

@@ -19,9 +19,15 @@ import pytest
 from scipy.optimize import linprog
 
 import shoal
-from shoal.additive import optimal_table
-from shoal.additive.answer_laws import answer_weights
-from shoal.additive.choice import (
+from shoal.attacks.beliefs import released
+from shoal.cli.plan import _useful
+from shoal.core.charge import AsEntryDP
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import Model, Task
+from shoal.ledger.rules import compose
+from shoal.mechanisms import optimal_table
+from shoal.mechanisms.answer_laws import answer_weights
+from shoal.mechanisms.choice import (
     MECHANISMS,
     calibrated,
     choose,
@@ -29,14 +35,8 @@ from shoal.additive.choice import (
     least_error,
     verify_promise,
 )
-from shoal.additive.exact import TABLE as NAME
-from shoal.additive.optimal_table import WHOLE, Tabulated
-from shoal.attacks.beliefs import released
-from shoal.cli.plan import _useful
-from shoal.core.charge import AsEntryDP
-from shoal.core.plan import Additive, Plan
-from shoal.core.task import Model, Task
-from shoal.ledger.rules import compose
+from shoal.mechanisms.exact import TABLE as NAME
+from shoal.mechanisms.optimal_table import WHOLE, Tabulated
 from shoal.networks.contagion import Contagion, exponential_law
 from tests.networks import joint_of, random_network
 from tests.oracle import enumeration

@@ -2,7 +2,7 @@
 
 All series, all patterns of entries that were not read and all outputs are written out here; noise
 is two-sided geometric, by its formula. Which entries are read may depend on what was shown before.
-Proof: src/shoal/additive/running.md.
+Proof: src/shoal/mechanisms/running.md.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive import RunningStream, in_steps
-from shoal.additive.queries import Running
 from shoal.core.plan import Plan, UselessRelease
+from shoal.mechanisms import RunningStream, in_steps
+from shoal.mechanisms.queries import Running
 
 EVERY = 2
 Chances = Callable[[int, tuple[int, ...]], float]  # of entry t being read, after these answers

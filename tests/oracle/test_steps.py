@@ -22,10 +22,6 @@ from scipy.stats import chisquare
 
 import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
-from shoal.additive import steps
-from shoal.additive.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
-from shoal.additive.plans import task_guarantee
-from shoal.additive.steps import NAME, SAVED, PlainLine, StepLaw, Stepped, StepsCertificate
 from shoal.attacks.beliefs import attack, released
 from shoal.chains import OrderChain
 from shoal.chains.exact.cover import NodeBlocks
@@ -34,6 +30,10 @@ from shoal.core.charge import AsEntryDP
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.ledger.rules import compose
+from shoal.mechanisms import steps
+from shoal.mechanisms.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
+from shoal.mechanisms.plans import task_guarantee
+from shoal.mechanisms.steps import NAME, SAVED, PlainLine, StepLaw, Stepped, StepsCertificate
 from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng
 from shoal.noise.steps import SteppedNoise

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.additive.answer_laws import bottleneck, quantile_gap
-from shoal.additive.mixture import TooLarge, mixture_loss
 from shoal.chains.exact.answers import sum_transport
 from shoal.chains.exact.sums import chain_sum
 from shoal.core.errors import InputError
+from shoal.mechanisms.answer_laws import bottleneck, quantile_gap
+from shoal.mechanisms.mixture import TooLarge, mixture_loss
 from tests.oracle.test_exact_loss import given_laws, paths
 
 

@@ -243,7 +243,7 @@ def test_pairwise_laws_whose_weights_no_double_holds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("query", [shoal.histogram(BITS), COUNT], ids=["histogram", "count"])
-def test_impossible_pairs_have_nothing_to_tell(query: shoal.additive.LinearQuery) -> None:
+def test_impossible_pairs_have_nothing_to_tell(query: shoal.mechanisms.LinearQuery) -> None:
     table = shoal.JointTable.of([[0.5, 0.0], [0.0, 0.5]])
     never = shoal.Event.of("differ", {"X1": 0, "X2": 1}), shoal.Event.of("other", {"X1": [1]})
     pair = shoal.SecretPairs.of([never])

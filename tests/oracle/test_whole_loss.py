@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.mixture import mixture_loss
-from shoal.additive.queries import count
 from shoal.audit.exact import audit_noise
 from shoal.chains.audit import sums
 from shoal.chains.exact.sums import chain_sum
@@ -19,6 +17,8 @@ from shoal.chains.exact.whole import whole_loss
 from shoal.chains.exact.windows import sum_loss
 from shoal.chains.model import MarkovChain
 from shoal.core.task import EachEntry
+from shoal.mechanisms.mixture import mixture_loss
+from shoal.mechanisms.queries import count
 
 
 def chain(rng: np.random.Generator, states: int, *, zeros: float) -> tuple[Any, Any]:

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import LinearQuery, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.result import Audit
 from shoal.chains.families import OrderChain
@@ -23,6 +21,8 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import LinearQuery, histogram
 from shoal.networks.table import JointTable
 
 ROUNDING = 1e-9

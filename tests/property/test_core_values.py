@@ -11,13 +11,13 @@ import numpy as np
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shoal.additive.queries import LinearQuery, weighted_sum
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import decode, digest, encode
 from shoal.core.numbers import common_step, exact, significant
 from shoal.core.plan import Additive
 from shoal.core.records import sequences
 from shoal.core.registry import KINDS, dumps, loads
+from shoal.mechanisms.queries import LinearQuery, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng

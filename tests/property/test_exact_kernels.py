@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.mixture import mixture_loss, smallest_scale, smoothed, two_point
 from shoal.chains.exact.sums import chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.mechanisms.mixture import mixture_loss, smallest_scale, smoothed, two_point
 
 ROUND = 1e-9
 masses = st.one_of(st.just(0.0), st.floats(1e-12, 1.0), st.just(1e-300))

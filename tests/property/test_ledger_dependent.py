@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import LinearQuery, count, weighted_sum
 from shoal.core.codec import Floats
 from shoal.core.errors import CannotCompose, InputError
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.ledger.rules import compose, parallel_records
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import LinearQuery, count, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.records.field import PairwiseField
 from shoal.records.sources import pairs_of_table

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 
-from shoal.additive.cone import RULES, Rule, closure, leak, prepare
 from shoal.chains.lift.chain import ChainLift, lift_loss
 from shoal.chains.lift.families import AnyInitialLift, two_odds
 from shoal.chains.lift.solver import certified_fixed_point, limit
@@ -17,6 +16,7 @@ from shoal.chains.lift.step import Ahead, EntryMetric, History, hamming, image, 
 from shoal.chains.lift.tuples import TupleLift
 from shoal.core.codec import Floats
 from shoal.core.walk import Powers
+from shoal.mechanisms.cone import RULES, Rule, closure, leak, prepare
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=40, deadline=None)
@@ -179,7 +179,7 @@ def test_a_tiny_probability_below_the_line_counts_as_none() -> None:
 @quick
 @given(seeds)
 def test_no_tree_proves_a_ratio_below_the_optimum(seed: int) -> None:
-    from shoal.additive.cone_tree import proves, walk
+    from shoal.mechanisms.cone_tree import proves, walk
 
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 7))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.additive.cone import RULES, Rule, leak, prepare, slopes
 from shoal.chains.lift import solver
 from shoal.chains.lift.chain import ChainLift
 from shoal.chains.lift.step import Ahead, hamming, image
 from shoal.core.codec import Floats
 from shoal.core.walk import Powers
+from shoal.mechanisms.cone import RULES, Rule, leak, prepare, slopes
 
 
 def growth_of(rng: np.random.Generator, size: int) -> Floats:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import count, weighted_sum
-from shoal.additive.quilt import composed_loss
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import count, weighted_sum
+from shoal.mechanisms.quilt import composed_loss
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.graph import d_connected

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive import cone
-from shoal.additive.cone import leak, prepare
 from shoal.core.codec import Bools, Floats
+from shoal.mechanisms import cone
+from shoal.mechanisms.cone import leak, prepare
 
 
 def sparse_law(seed: int, size: int = 70) -> tuple[Floats, Bools]:

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import count, histogram
 from shoal.audit.fact_pairs import SHORT_LENGTHS
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import count, histogram
 from shoal.networks.table import JointTable
 
 PLANTED = Fraction(3, 2)  # what the noise of a broken plan is divided by

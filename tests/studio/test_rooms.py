@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.additive.choice import choose
 from shoal.data.generate import friends_places
 from shoal.ledger import entries
+from shoal.mechanisms.choice import choose
 from shoal.spec.request import read_request
 from tests.studio.conftest import (
     LOOKS,

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.attacks.beliefs import (
     Beliefs,
     EntriesSeen,
@@ -34,6 +32,8 @@ from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive
 from shoal.core.task import EachEntry, Model
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import ZeroSumLaplace

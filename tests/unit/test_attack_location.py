@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
 from shoal.core.errors import InputError
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations, best_guess, errors_of, path_distance
 from shoal.places.policy import LocationSet, PolicyGraph

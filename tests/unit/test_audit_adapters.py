@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.queries import count, histogram, weighted_sum
 from shoal.audit.black_box import MeasurementRelease, RandomisedQuery
 from shoal.audit.statistical import audit_black_box
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import EachEntry
+from shoal.mechanisms.queries import count, histogram, weighted_sum
 
 STATES = ["sit", "walk"]
 CHAIN = MarkovChain.of([[0.95, 0.05], [0.1, 0.9]], states=STATES, length=1440)

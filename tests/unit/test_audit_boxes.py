@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrate
-from shoal.additive.queries import count
-from shoal.additive.variables import variable_sum
 from shoal.audit.black_box import FunctionBox, RandomisedQuery, parallel
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.model import MarkovChain
@@ -21,6 +18,9 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import MECHANISMS, calibrate
+from shoal.mechanisms.queries import count
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.table import JointTable
 
 CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit", "walk"], length=30)

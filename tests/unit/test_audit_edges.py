@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.audit.case import VectorPeak, finite_loss
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.statistical import audit_black_box
@@ -22,6 +20,8 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.table import JointTable

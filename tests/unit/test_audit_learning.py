@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrate, calibrated
-from shoal.additive.plans import Rounds
-from shoal.additive.queries import count, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.statistical import audit_black_box, audit_neighbours
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import MECHANISMS, calibrate, calibrated
+from shoal.mechanisms.plans import Rounds
+from shoal.mechanisms.queries import count, histogram
 from shoal.networks.table import JointTable
 from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import shoal.audit
-from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.additive.queries import count, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.result import Audit, factor, share
 from shoal.chains.families import AnyInitialLaw, MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.queries import count, histogram
 from shoal.networks.table import JointTable
 from shoal.testing import with_scale
 from tests.toys import TASK, stream_plan

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.black_box import FunctionBox, PlanBox, as_box, runner
 from shoal.audit.fact_pairs import Pool, outcomes_given, route
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from tests.oracle.enumeration import chain_law, conditional, order_law, table_law
 from tests.toys import TASK

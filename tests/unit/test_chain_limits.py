@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.lift import FAILURES_BEFORE_LEAST, largest_eta
-from shoal.additive.mixture import grid_worst
-from shoal.additive.optimal_table import _program
 from shoal.chains.exact import past_future
 from shoal.chains.exact.answers import least_vector_scale
 from shoal.chains.exact.blocks import Cell
@@ -22,6 +19,9 @@ from shoal.chains.lift.step import Ahead, hamming, image
 from shoal.core.progress import LAST_EVALUATION, OutOfTime, evaluation_in_time, last_evaluation
 from shoal.core.task import LiftedModel
 from shoal.core.walk import Powers
+from shoal.mechanisms.lift import FAILURES_BEFORE_LEAST, largest_eta
+from shoal.mechanisms.mixture import grid_worst
+from shoal.mechanisms.optimal_table import _program
 
 FAINT = [[1 - 1e-40, 1e-40], [1e-20, 1 - 1e-20]]
 SWITCHING = [[1e-40, 1.0], [1 - 4.2e-5, 4.2e-5]]

@@ -8,8 +8,6 @@ from fractions import Fraction
 
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import histogram
 from shoal.chains.families import MixingSummary
 from shoal.core import codec
 from shoal.core.charge import SystemRng
@@ -17,6 +15,8 @@ from shoal.core.errors import DataError, InputError, OverBudget, StoredError
 from shoal.core.plan import Plan, Stream
 from shoal.core.registry import loads
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import histogram
 from shoal.noise.primitives import SeededRng
 from shoal.testing import with_scale
 from tests.toys import (

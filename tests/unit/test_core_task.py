@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shoal.additive.queries import count
 from shoal.chains.families import AnyInitialLaw, MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import NOTIONS, Alone, AsEntryDP, Guarantee, PerStep, SameQuilts
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Answer, Error, Release
 from shoal.core.task import EachEntry, Task
+from shoal.mechanisms.queries import count
 
 TWO = [[0.8, 0.2], [0.3, 0.7]]
 QUERY = count("ab", "b")

@@ -12,10 +12,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.queries import count, histogram
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import AsEntryDP, AsGroupDP
 from shoal.core.codec import Value, locked
+from shoal.mechanisms.queries import count, histogram
 from shoal.networks.table import JointTable
 from tests.examples import examples
 

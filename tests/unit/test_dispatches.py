@@ -20,7 +20,7 @@ KINDS = {part().__name__ for family in families() for part in family.kinds.value
 EDGES = ("cli", "data", "spec", "jobs", "views", "gateway", "studio")
 EDGE_FILES = ("codec.py", "spec.py", "views.py", "jobs.py")
 # modules that compute: nothing there may depend on which model, secret or query it is given
-MATHEMATICS = ("additive", "chains/exact", "chains/lift", "chains/quilt", "geometry", "noise")
+MATHEMATICS = ("mechanisms", "chains/exact", "chains/lift", "chains/quilt", "geometry", "noise")
 MOST = 60  # may only fall
 
 
@@ -78,11 +78,11 @@ def test_no_model_secret_or_query_is_asked_for_its_type_where_numbers_are_comput
 
 # the one place each where a value is looked at: what it says everybody else uses
 NARROWING = (
-    "additive/choice.py",
-    "additive/plans.py",
-    "additive/queries.py",
-    "additive/quilt.py",
-    "additive/variables.py",
+    "mechanisms/choice.py",
+    "mechanisms/plans.py",
+    "mechanisms/queries.py",
+    "mechanisms/quilt.py",
+    "mechanisms/variables.py",
     "noise/laplace.py",
 )
 

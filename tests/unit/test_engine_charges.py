@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import Charge
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
@@ -23,6 +21,8 @@ from shoal.ledger import open_ledger
 from shoal.ledger.entries import pack, unpacked
 from shoal.ledger.settle import Settlement
 from shoal.ledger.store import SqlLedger
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import count
 from shoal.noise.primitives import SeededRng
 from tests.engine_jobs import days, job, refused, released, spread
 from tests.ledger_plans import DATA, group, laplace, with_eta

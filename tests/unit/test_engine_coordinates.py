@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.jobs import local
@@ -21,6 +20,7 @@ from shoal.jobs.job import Job, load_job
 from shoal.jobs.local import release_files
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.places.jobs import degrees, names_at
 from shoal.places.machine import grid_in_km
 from shoal.places.map import HexGrid, SquareGrid

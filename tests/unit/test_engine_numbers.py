@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shoal.additive.choice import calibrate
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
@@ -18,6 +17,7 @@ from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
+from shoal.mechanisms.choice import calibrate
 from shoal.records.kmeans import centroids
 from shoal.records.ties import RecordGroups
 from tests.engine_jobs import refused, released

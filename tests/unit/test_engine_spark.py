@@ -12,7 +12,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrate, calibrated
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
@@ -23,6 +22,7 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import load_job
 from shoal.jobs.spark import check_java, check_reach
 from shoal.ledger import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrate, calibrated
 from shoal.records.kmeans import centroids
 from shoal.records.ties import RecordGroups
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
@@ -22,6 +21,7 @@ from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.places.stream import LocationStream
 from tests.engine_jobs import plan, refused, released
 from tests.locations import running_task, town_task

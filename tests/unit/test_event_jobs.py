@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 import shoal
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.jobs.drawing import seeded_source
 from shoal.jobs.live import Live, LiveReading
 from shoal.ledger import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.places.events import event_curve
 from shoal.places.packed import from_bytes, to_bytes
 from shoal.places.policy import PolicyGraph

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shoal
-from shoal.additive.choice import choose
 from shoal.chains.fit import fit_order, fit_private
 from shoal.chains.held_out import check_held_out
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Releases
 from shoal.core.task import Task
 from shoal.data.entries import column_arrays
+from shoal.mechanisms.choice import choose
 
 STATES = ["sit", "stand", "walk"]
 CHAIN = shoal.MarkovChain.of(

@@ -23,7 +23,7 @@ STOREYS = (
     "geometry",
     "noise",
     "events",
-    "additive",
+    "mechanisms",
     "families",
     "stream",
     "ledger",
@@ -164,8 +164,8 @@ def test_no_folder_holds_more_than_25_files() -> None:
 @pytest.mark.parametrize(
     ("source", "module"),
     [
-        ("import shoal.additive.group", "shoal.core.task"),
-        ("from shoal.chains import model", "shoal.additive.exact"),
+        ("import shoal.mechanisms.group", "shoal.core.task"),
+        ("from shoal.chains import model", "shoal.mechanisms.exact"),
         ("def f():\n    from shoal.cli import app", "shoal.jobs.local"),
         (
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import shoal.ledger",
@@ -189,8 +189,8 @@ def test_the_check_sees_every_way_to_import_upwards(source: str, module: str) ->
 @pytest.mark.parametrize(
     ("source", "module"),
     [
-        ("from shoal.core import task", "shoal.additive.group"),
-        ("from . import row", "shoal.additive.group"),
+        ("from shoal.core import task", "shoal.mechanisms.group"),
+        ("from . import row", "shoal.mechanisms.group"),
         ("from shoal import __version__", "shoal.cli.app"),
         ("from shoal.chains.model import MarkovChain", "shoal.places.walk"),
         ("from shoal.chains.model import MarkovChain", "shoal.chains.audit.walk"),

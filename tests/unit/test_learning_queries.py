@@ -14,10 +14,10 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
 import shoal
-from shoal.additive.plans import Rounds, sampler_for, split_rounds
 from shoal.core.errors import DataError, InputError, PromiseBroken
 from shoal.core.plan import Additive
 from shoal.core.registry import dumps, loads
+from shoal.mechanisms.plans import Rounds, sampler_for, split_rounds
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import LOSSES, Objective, linear_classifier, minimise, root_above

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import CannotCompose, OverBudget
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
 from shoal.ledger import compose, open_ledger
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import count
 
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]
 DATA = [0, 1] * 5
@@ -38,7 +38,7 @@ def test_two_exact_counts_cost_what_their_joint_release_loses(epsilon: str, join
 def test_two_quilt_plans_cost_less_than_the_papers_rule() -> None:
     """MATHS section 1, T = 100: at 1 and 2 by their quilts 2.485 (the paper's rule: 4)."""
     plans = [made("markov-quilt", epsilon, 100) for epsilon in ("1", "2")]
-    from shoal.additive.quilt import composed_loss
+    from shoal.mechanisms.quilt import composed_loss
 
     assert composed_loss(plans) == pytest.approx(2.485, abs=2e-3)
     assert compose(plans).amount <= Fraction(2.486)
@@ -60,7 +60,7 @@ def test_every_additive_plan_adds_to_every_other() -> None:
 
 
 def loss_eta(plan: Plan) -> Fraction:
-    from shoal.additive.plans import laplace_body
+    from shoal.mechanisms.plans import laplace_body
 
     return laplace_body(plan).eta
 

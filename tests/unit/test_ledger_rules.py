@@ -9,8 +9,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import AsEntryDP, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, Refused
@@ -18,6 +16,8 @@ from shoal.core.task import EachEntry, Model
 from shoal.events.pairs import Event, SecretPairs
 from shoal.ledger.rules import RULES, any_total, compose, parallel, standard_conversions
 from shoal.ledger.totals import Conversions, Total, tallied
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import count
 from shoal.networks.table import JointTable
 from tests.ledger_plans import (
     CHAIN,

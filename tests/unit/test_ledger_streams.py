@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shoal.additive.choice import MECHANISMS
 from shoal.cli.app import app
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
@@ -21,6 +20,7 @@ from shoal.core.plan import Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import Session, SqlLedger, open_ledger
+from shoal.mechanisms.choice import MECHANISMS
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
 from tests.locations import running_task

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.additive.lift import entry_eta
+from shoal.mechanisms.lift import entry_eta
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]])
 DATA = [0, 1, 1, 0, 0, 1]

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.ledger.store import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
 from shoal.places.tracks import TrackColumns, release_tracks, tracks_of

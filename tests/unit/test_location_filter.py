@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.chains.families import AnyInitialLaw
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.motion import motion_of, posterior
 from shoal.core.task import Task
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.additive.choice import calibrate
 from shoal.core.charge import Rng, SystemRng
 from shoal.core.errors import InputError
 from shoal.ledger.store import open_ledger
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng, Unread
 from shoal.places.machine import POLICY_SILENT, WORDS, CompiledSteps, LocationMachine
 from shoal.places.packed import LocationRelease, LocationState

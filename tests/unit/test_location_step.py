@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import choose
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
+from shoal.mechanisms.choice import choose
 from shoal.noise.primitives import SeededRng
 from shoal.places import runtime
 from shoal.places.machine import LocationMachine

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, choose
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, StoredError
 from shoal.core.numbers import significant
@@ -18,6 +17,7 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger.store import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrated, choose
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT, LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph

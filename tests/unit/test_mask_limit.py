@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.contexts.checks.rows import mask, masks
 from shoal.contexts.day import DayChain
 from shoal.contexts.search import pacing
@@ -27,6 +26,7 @@ from shoal.contexts.search.window import windowed
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
 from shoal.core.errors import Refused
+from shoal.mechanisms.choice import MECHANISMS, verify_promise
 
 CHECKS = list(pacing.WORK_SHARES)
 TENTHS = np.arange(11) / 10

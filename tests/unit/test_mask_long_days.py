@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import verify_promise
 from shoal.contexts.checks import rows
 from shoal.contexts.day import DayChain
 from shoal.contexts.search import adaptive, pacing
@@ -24,6 +23,7 @@ from shoal.contexts.search.beliefs import (
 from shoal.contexts.search.pacing import Effort, SlowSearch
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import Refused
+from shoal.mechanisms.choice import verify_promise
 
 DELTA = Fraction(1, 10)
 CLINIC = SensitiveContexts.of("0")

@@ -15,7 +15,6 @@ from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 import shoal
-from shoal.additive.choice import MECHANISMS, choose
 from shoal.cli.app import app
 from shoal.contexts.attack import attack_contexts, context_beliefs
 from shoal.contexts.checks import rows
@@ -32,6 +31,7 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import open_ledger
+from shoal.mechanisms.choice import MECHANISMS, choose
 from shoal.noise.primitives import SeededRng
 from shoal.spec.request import read_request
 from studies.mask_tradeoff import for_set_labels

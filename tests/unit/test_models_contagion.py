@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import count
-from shoal.additive.variables import variable_sum
 from shoal.core.errors import InputError, Refused
 from shoal.core.registry import dumps, loads
 from shoal.core.task import EachEntry
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import count
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.laws import independent
 from shoal.noise.primitives import SeededRng

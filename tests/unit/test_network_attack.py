@@ -9,9 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate
-from shoal.additive.queries import count, histogram
-from shoal.additive.variables import variable_sum
 from shoal.attacks.beliefs import (
     EntriesSeen,
     Seen,
@@ -28,6 +25,9 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import Number
 from shoal.core.task import EachEntry
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.additive.choice import calibrated, choose, row_named
 from shoal.audit.exact import audit_noise
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.mechanisms.choice import calibrated, choose, row_named
 from tests.networks import lattice, literature
 
 ROOT = Path(__file__).parents[2]

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, choose
-from shoal.additive.lift import leakage
-from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import AsEntryDP
 from shoal.core.errors import Refused
 from shoal.core.task import EachEntry, Task
 from shoal.ledger.rules import compose
+from shoal.mechanisms.choice import MECHANISMS, calibrated, choose
+from shoal.mechanisms.lift import leakage
+from shoal.mechanisms.queries import count
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import (

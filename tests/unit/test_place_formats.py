@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 import shoal
-from shoal.additive.choice import calibrate
 from shoal.cli.app import app
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.places.formats import (
     policy_in_words,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.additive import choice
 from shoal.attacks.beliefs import attack, released
 from shoal.core.progress import doing, heard, told
+from shoal.mechanisms import choice
 from shoal.networks import large
 from shoal.records.sources import FriendModel
 from shoal.records.ties import RecordDomain

@@ -13,7 +13,7 @@ import pytest
 import shoal
 from shoal.core import homes
 
-PUBLIC = ("additive", "chains", "contexts", "networks", "places", "records")
+PUBLIC = ("mechanisms", "chains", "contexts", "networks", "places", "records")
 FACES = [shoal, *(import_module(f"shoal.{name}") for name in PUBLIC)]
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 EACH_NAME = pytest.mark.parametrize(
@@ -82,6 +82,15 @@ def test_an_old_name_warns_and_is_the_new_one(old: str) -> None:
     assert told[0].filename == __file__
     package, _, name = new.rpartition(".")
     assert found is getattr(import_module(f"shoal.{package}".rstrip(".")), name)
+
+
+@pytest.mark.parametrize("name", sorted(homes("shoal.mechanisms")))
+def test_a_name_imported_from_additive_warns_and_is_the_one_of_mechanisms(name: str) -> None:
+    former = import_module("shoal.additive")
+    with pytest.warns(DeprecationWarning, match=f"is now shoal.mechanisms.{name}"):
+        assert getattr(former, name) is getattr(shoal.mechanisms, name)
+    with pytest.raises(AttributeError, match="no attribute 'plans'"):
+        _ = former.plans
 
 
 def test_an_unknown_name_is_refused_by_name() -> None:

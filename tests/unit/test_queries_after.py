@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from shoal.additive.queries import consistent, non_negative, project, simplex
 from shoal.core.charge import Guarantee
 from shoal.core.errors import InputError
 from shoal.core.plan import Answer, Release
+from shoal.mechanisms.queries import consistent, non_negative, project, simplex
 
 VALUES = st.lists(st.integers(-50, 50), min_size=1, max_size=6)
 STEPS = st.sampled_from([Fraction(1), Fraction(1, 3), Fraction(5, 7)])

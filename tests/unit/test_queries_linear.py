@@ -11,9 +11,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number
+from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weighted_sum
 
 ABC = ("a", "b", "c")
 WEIGHTS: dict[str, Number] = {"a": "1/2", "b": -0.25, "c": 3}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.additive.choice import calibrate, verify_promise
-from shoal.additive.queries import count
 from shoal.audit.exact import audit
 from shoal.chains.families import MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.choice import calibrate, verify_promise
+from shoal.mechanisms.queries import count
 from shoal.networks.table import JointTable
 
 TABLE = JointTable.of([[0.4, 0.1], [0.1, 0.4]], variables=["ann", "bob"])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.core.errors import InputError, SpecError, StoredError
+from shoal.mechanisms.queries import LinearQuery
 from shoal.networks.table import JointTable
 from shoal.spec.request import Request, parse_request, read_request
 
@@ -145,7 +145,7 @@ def test_a_wanted_error_becomes_the_least_budget() -> None:
         task.query, task.secrets, task.family, error=50, confidence=0.9, mechanism="group"
     )
     assert request.epsilon() == wanted
-    plan = shoal.additive.choose(task, wanted, "group").plan
+    plan = shoal.mechanisms.choose(task, wanted, "group").plan
     error = plan.error(0.9)
     assert error is not None
     assert error.bound <= 50

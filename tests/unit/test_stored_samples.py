@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from shoal.additive.choice import verify_promise
 from shoal.core.codec import Value, decode, encode, kind_of
 from shoal.core.plan import Plan
 from shoal.core.registry import KINDS, dumps, loads
 from shoal.gateway.machines import STREAM_KINDS, Payer
 from shoal.gateway.vault import Vault
 from shoal.ledger import SqlLedger, open_ledger
+from shoal.mechanisms.choice import verify_promise
 from tests.stored_samples import (
     advance_stream,
     begun_streams,

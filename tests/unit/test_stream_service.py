@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.contexts.stream import ContextStream
@@ -20,6 +19,7 @@ from shoal.core.plan import Fresh, Late, Plan, Release, Repeated, Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import SqlLedger, open_ledger
+from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet
 from shoal.places.stream import LocationStream

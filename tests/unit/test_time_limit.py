@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.choice import choose, verify_promise
-from shoal.additive.lift import climb, largest_eta
-from shoal.additive.mixture import narrowed
 from shoal.attacks.beliefs import attack, released
 from shoal.chains.exact.blocks import Cell
 from shoal.chains.lift.chain import ChainLift
@@ -21,6 +18,9 @@ from shoal.chains.quilt.row import chain_quilts
 from shoal.contexts.attack import attack_contexts
 from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_limit, time_over
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
+from shoal.mechanisms.choice import choose, verify_promise
+from shoal.mechanisms.lift import climb, largest_eta
+from shoal.mechanisms.mixture import narrowed
 from shoal.networks import large
 from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng

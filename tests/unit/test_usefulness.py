@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.choice import usefulness
 from shoal.contexts.online import OnlineCertificate
 from shoal.core.plan import UselessRelease
+from shoal.mechanisms.choice import usefulness
 
 MATRIX = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7]]
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.queries import LinearQuery, linear
-from shoal.additive.variables import VariableSum, per_variable
 from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.task import Adversary, Model, Query
+from shoal.mechanisms.queries import LinearQuery, linear
+from shoal.mechanisms.variables import VariableSum, per_variable
 from shoal.noise.laplace import is_zero_sum
 
 

@@ -15,8 +15,6 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from shoal.additive.lift import entry_eta
-from shoal.additive.queries import LinearQuery, linear
 from shoal.audit.fact_pairs import Draw, Pool
 from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints
@@ -24,6 +22,8 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import positive, significant
 from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.records import Sequences
+from shoal.mechanisms.lift import entry_eta
+from shoal.mechanisms.queries import LinearQuery, linear
 from shoal.noise.laplace import is_zero_sum
 from shoal.noise.primitives import SeededRng
 

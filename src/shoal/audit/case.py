@@ -12,9 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.mixture import evaluation_slack, smoothed
-from shoal.additive.queries import LinearQuery
-from shoal.additive.variables import VariableSum
 from shoal.audit.result import LOSS_TOLERANCE, Witness
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
@@ -22,6 +19,9 @@ from shoal.core.plan import Noise
 from shoal.core.task import FiniteLaw, Model, Secrets, each_entry
 from shoal.core.walk import Coded, by_value, joint_evidence
 from shoal.events.pairs import Event, named_pairs
+from shoal.mechanisms.mixture import evaluation_slack, smoothed
+from shoal.mechanisms.queries import LinearQuery
+from shoal.mechanisms.variables import VariableSum
 from shoal.noise.laplace import is_zero_sum
 
 

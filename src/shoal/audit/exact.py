@@ -11,11 +11,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from shoal.additive.choice import MECHANISMS, loss_as_drawn
-from shoal.additive.optimal_table import Tabulated
-from shoal.additive.plans import Measured, Rounds, eta_above, keeps_total
-from shoal.additive.queries import LinearQuery, Running, linear
-from shoal.additive.variables import VariableSum, per_variable
 from shoal.audit.case import AuditCase, FiniteLoss, finite_loss
 from shoal.audit.result import ASSUMED, LOSS_TOLERANCE, NOT_CHECKED, Audit, Finding, Witness
 from shoal.core.codec import Floats, kind_of
@@ -37,6 +32,11 @@ from shoal.core.task import (
     each_entry,
 )
 from shoal.core.walk import Coded, Walk, backward, by_value, forward
+from shoal.mechanisms.choice import MECHANISMS, loss_as_drawn
+from shoal.mechanisms.optimal_table import Tabulated
+from shoal.mechanisms.plans import Measured, Rounds, eta_above, keeps_total
+from shoal.mechanisms.queries import LinearQuery, Running, linear
+from shoal.mechanisms.variables import VariableSum, per_variable
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 Measure = TypeVar("Measure")

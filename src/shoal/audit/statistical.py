@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.plans import eta_above
 from shoal.audit.adaptive_testing import (
     Looked,
     Scope,
@@ -42,6 +41,7 @@ from shoal.core.plan import Sampler
 from shoal.core.task import EachEntry, Model, Secrets, as_family
 from shoal.events.pairs import SecretPairs
 from shoal.events.secrets import Events
+from shoal.mechanisms.plans import eta_above
 from shoal.noise.primitives import SeededRng
 
 CONFIDENCE = 0.99  # one false alarm in a hundred audits

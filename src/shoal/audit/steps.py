@@ -14,10 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.choice import MECHANISMS, loss_as_drawn
-from shoal.additive.plans import eta_above
-from shoal.additive.queries import linear
-from shoal.additive.steps import Stepped
 from shoal.audit.case import FiniteLoss
 from shoal.audit.exact import VOUCHED, entry_bound, peaks_audit, rounding
 from shoal.audit.result import Audit
@@ -26,6 +22,10 @@ from shoal.core.errors import PromiseBroken, Refused, ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import Model, each_entry
 from shoal.core.walk import Coded, Walk, backward, by_value, forward
+from shoal.mechanisms.choice import MECHANISMS, loss_as_drawn
+from shoal.mechanisms.plans import eta_above
+from shoal.mechanisms.queries import linear
+from shoal.mechanisms.steps import Stepped
 
 EVERY_LENGTH, LONGEST = 10, 40  # series followed at every length up to one, and once at the other
 MOST_ANSWERS, MOST_OUTCOMES = 600, 2**14  # of a series, and of a table, that are gone through

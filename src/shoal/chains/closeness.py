@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.additive.mixture import largest_finite
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.walk import LOST, Wide
+from shoal.mechanisms.mixture import largest_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -194,7 +194,7 @@ def _plan(source: Path) -> Plan:
 
     text = read_text(source, "spec or plan")
     if not text.lstrip().startswith("{"):
-        from shoal.additive.choice import choose
+        from shoal.mechanisms.choice import choose
 
         request = _request(source)
         with request.limited():

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from shoal.additive.choice import standing
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan, Release
+from shoal.mechanisms.choice import standing
 
 if TYPE_CHECKING:
     from shoal.cli.plan import RowComparison

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.additive.choice import choose
-from shoal.additive.queries import histogram
 from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
 from shoal.cli import options, show
@@ -22,6 +20,8 @@ from shoal.core.task import EachEntry, Task
 from shoal.data.generate import activity_table
 from shoal.data.synthetic.series import GAP
 from shoal.data.table import from_table
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.queries import histogram
 
 if TYPE_CHECKING:
     import polars as pl
@@ -207,7 +207,7 @@ def plan_story(comparison: RowComparison) -> None:
 
 def release_story(scene: DemoDay, release: Release) -> None:
     """The noisy histogram beside the true one."""
-    from shoal.additive.queries import consistent
+    from shoal.mechanisms.queries import consistent
 
     out = show.console()
     true = truth(scene)

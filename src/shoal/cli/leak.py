@@ -114,7 +114,7 @@ def _axis(task: Task) -> dict[str, str]:
 
 def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:
     """What an eta-DP release guarantees under one model, and the bound of group privacy."""
-    from shoal.additive.lift import leakage
+    from shoal.mechanisms.lift import leakage
 
     found = leakage((model,), eta, secrets=secrets)
     tied = model.tied if secrets is None else secrets.tied_under(model)

@@ -244,8 +244,8 @@ def _report(
     plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str, *, parts: bool
 ) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
-    from shoal.additive.choice import cautions
     from shoal.ledger.budget import total_of_parts_or_none, words_of_parts
+    from shoal.mechanisms.choice import cautions
 
     error = plan.error()
     wish.warn_of_seed()

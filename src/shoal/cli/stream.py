@@ -19,9 +19,9 @@ from shoal.cli.show import escaped, unicode_out
 from shoal.core.errors import DataError, InputError, StoredError
 
 if TYPE_CHECKING:
-    from shoal.additive.queries import RunningStream
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
+    from shoal.mechanisms.queries import RunningStream
 
 app = options.new_app()
 
@@ -123,7 +123,7 @@ class CountLines(Lines):
     charged = True
 
     def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        from shoal.additive.queries import running
+        from shoal.mechanisms.queries import running
 
         self._plan, self._wish = plan, wish
         self._every = running(plan).query.every
@@ -131,7 +131,7 @@ class CountLines(Lines):
             raise InputError("--clock is for the contexts of a day; drop it for other streams")
 
     def begin(self) -> RunningStream:
-        from shoal.additive.queries import RunningStream
+        from shoal.mechanisms.queries import RunningStream
 
         start = "0" if self._wish.start is None else self._wish.start
         if not start.isdecimal():

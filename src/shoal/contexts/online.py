@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from shoal.additive.plans import Mechanism
 from shoal.chains.events.answers import RISES, EventLaws
 from shoal.chains.events.sums import AnswerPair
 from shoal.contexts.checks.task import ALONE, BY_THE_CLOCK, in_order, over, rules
@@ -34,6 +33,7 @@ from shoal.events.automaton import Automaton, compile_events, law_of
 from shoal.events.cuts import future_of, histories, improved
 from shoal.events.filter import GRAIN, Held, Program, chances, program_of
 from shoal.events.secrets import Events
+from shoal.mechanisms.plans import Mechanism
 
 WORD = (1 << 32) - 1  # codes are of 32 bits, and so is the part of a word they are held against
 

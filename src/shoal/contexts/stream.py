@@ -13,7 +13,6 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
-from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
 from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
@@ -21,6 +20,7 @@ from shoal.contexts.search.beliefs import AfterGaps
 from shoal.core.charge import Charge, Ledger, Rng, source_for
 from shoal.core.errors import InputError, StoredError
 from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream
+from shoal.mechanisms.choice import LOSS_TOLERANCE, verify_promise
 
 
 def advance(plan: Plan, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:

@@ -142,7 +142,7 @@ class Release(Shown, Value):
 
         A query that divides by a public length draws the sum over length; the number of entries is
         public too, so values, lattice and error are multiplied by length/entries, and the promise
-        stays (additive/incomplete.md). Other queries divide by nothing and are left as drawn.
+        stays (mechanisms/incomplete.md). Other queries divide by nothing and are left as drawn.
         """
         length = getattr(query, "length", None)
         if length is None or entries == length:
@@ -396,7 +396,7 @@ class Plan(Shown, Value):
     def explain(self) -> str:
         """The plan in plain words: short paragraphs, one question each, for who has to act."""
         error = self.error()
-        useful, careful = load("shoal.additive.choice:in_words")(self)
+        useful, careful = load("shoal.mechanisms.choice:in_words")(self)
         models = [model.describe() for model in self.task.family]
         shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
         protected = plan_act("protected", self)
@@ -445,7 +445,7 @@ def _warn(plan: Plan) -> None:
 
     From the plan alone, so that a warning tells nothing of the data.
     """
-    for sentence in load("shoal.additive.choice:cautions")(plan):
+    for sentence in load("shoal.mechanisms.choice:cautions")(plan):
         warnings.warn(sentence, UselessRelease, stacklevel=3)
 
 

@@ -11,8 +11,6 @@ from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.additive.choice import Choice, standing
-from shoal.additive.lift import Leakage
 from shoal.audit.result import Audit
 from shoal.contexts.stream import ContextStream
 from shoal.core.errors import InputError
@@ -20,6 +18,8 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Release, Releases, Stream
 from shoal.data.frames import like
 from shoal.ledger.budget import Budget, running_eta
+from shoal.mechanisms.choice import Choice, standing
+from shoal.mechanisms.lift import Leakage
 
 if TYPE_CHECKING:
     import polars as pl

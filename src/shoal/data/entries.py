@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.charge import PartOf
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
@@ -38,6 +37,7 @@ from shoal.data.table import (
     refuse_levels,
 )
 from shoal.data.times import parse_duration
+from shoal.mechanisms.queries import ExternalQuery, LinearQuery
 from shoal.records.attack import MOST_VISITED, City, People, location_vector
 
 if TYPE_CHECKING:

@@ -258,8 +258,8 @@ def _child(pipe: Any, spec: str, memory: int, estimate: bool) -> None:
 
 
 def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str, Any]:
-    from shoal.additive.choice import choose
     from shoal.core.registry import dumps
+    from shoal.mechanisms.choice import choose
     from shoal.spec.request import request_of
 
     document = json.loads(spec, parse_float=Decimal, object_hook=_restored)
@@ -309,7 +309,7 @@ def _brief(plan: Any) -> dict[str, Any]:
 
 def _leak(plan: Any) -> dict[str, Any]:
     """What an ordinary eta-DP release would tell under the same models, or why it is unknown."""
-    from shoal.additive.lift import leakage
+    from shoal.mechanisms.lift import leakage
 
     try:
         found = leakage(plan.task.family, LEAK_ETA)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.queries import Running, RunningState, RunningStream, running
 from shoal.contexts.audit.events import UNREAD, slot_beliefs
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
@@ -26,6 +25,7 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.events.automaton import PathLaw
 from shoal.events.window import SlotClock
+from shoal.mechanisms.queries import Running, RunningState, RunningStream, running
 from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.packed import HEADER, from_bytes, to_bytes

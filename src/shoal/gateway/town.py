@@ -71,7 +71,7 @@ mechanism = "mask-adaptive"
 
 def plan_of_spec(spec: str) -> Plan:
     """The plan of a spec that names no files, calibrated here and now."""
-    from shoal.additive.choice import choose
+    from shoal.mechanisms.choice import choose
 
     request = _request(spec)
     return choose(request.task, request.epsilon(), request.mechanism).plan

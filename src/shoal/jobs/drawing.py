@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
@@ -26,6 +25,7 @@ from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Sampler
 from shoal.core.records import Sequences
 from shoal.jobs.census import Census
 from shoal.jobs.inputs import Layout
+from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.laplace import (
     LatticeLaplace,
     ZeroSumLaplace,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
 from shoal.core.charge import check_periods, refuse_seed
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.family import plan_act
@@ -21,6 +20,7 @@ from shoal.data.rows import MISSING
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
 from shoal.jobs.journal import fits
+from shoal.mechanisms.choice import LOSS_TOLERANCE, verify_promise
 from shoal.spec.fields import parse_stored, read_text
 from shoal.spec.request import DataSection, parse_request
 

@@ -15,10 +15,6 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from shoal.additive import lift
-from shoal.additive.choice import as_task
-from shoal.additive.plans import noisy_plan, quietest_noise, task_guarantee
-from shoal.additive.queries import linear
 from shoal.core.charge import AsEntryDP, Part
 from shoal.core.errors import CannotCompose, InputError, PromiseBroken, Refused, ShoalError
 from shoal.core.numbers import Number, positive, significant, whole
@@ -27,6 +23,10 @@ from shoal.core.registry import Shown
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.ledger.rules import compose, total_of_parts
 from shoal.ledger.totals import Total, at_most
+from shoal.mechanisms import lift
+from shoal.mechanisms.choice import as_task
+from shoal.mechanisms.plans import noisy_plan, quietest_noise, task_guarantee
+from shoal.mechanisms.queries import linear
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
         "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip

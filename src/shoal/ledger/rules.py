@@ -13,11 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.answer_laws import one_number, same_answer_loss
-from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
-from shoal.additive.lift import leakage
-from shoal.additive.plans import float_below
-from shoal.additive.quilt import composed_loss
 from shoal.core.charge import NOTIONS, Alone, Part, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.numbers import significant
@@ -38,6 +33,11 @@ from shoal.ledger.totals import (
     whole,
     whole_promises,
 )
+from shoal.mechanisms.answer_laws import one_number, same_answer_loss
+from shoal.mechanisms.choice import LOSS_TOLERANCE, verify_promise
+from shoal.mechanisms.lift import leakage
+from shoal.mechanisms.plans import float_below
+from shoal.mechanisms.quilt import composed_loss
 from shoal.noise.laplace import is_laplace
 from shoal.records.coefficients import sensitivities
 from shoal.records.field import PairwiseField

@@ -11,12 +11,12 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from shoal.additive.plans import keeps_total
-from shoal.additive.queries import LinearQuery
 from shoal.core.charge import NOTIONS, WHOLE, AsEntryDP, Guarantee, Part
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets, entry_of
+from shoal.mechanisms.plans import keeps_total
+from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.laplace import is_zero_sum
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.additive.choice import choose as choose
-    from shoal.additive.lift import Leakage as Leakage
-    from shoal.additive.plans import accuracy as accuracy
-    from shoal.additive.queries import (
+    from shoal.mechanisms.choice import choose as choose
+    from shoal.mechanisms.lift import Leakage as Leakage
+    from shoal.mechanisms.plans import accuracy as accuracy
+    from shoal.mechanisms.queries import (
         LinearQuery as LinearQuery,
         RunningStream as RunningStream,
         consistent as consistent,

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.exact import MAX_ANSWERS, Steps, answer_steps, answer_sums, walk_of
-from shoal.additive.mixture import TooLarge
-from shoal.additive.plans import eta_above
-from shoal.additive.queries import LinearQuery, linear, weighted_sum
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Model, Query, Task
 from shoal.core.walk import Walk
+from shoal.mechanisms.exact import MAX_ANSWERS, Steps, answer_steps, answer_sums, walk_of
+from shoal.mechanisms.mixture import TooLarge
+from shoal.mechanisms.plans import eta_above
+from shoal.mechanisms.queries import LinearQuery, linear, weighted_sum
 
 # How far mass must move from one law to another at worst: the Wasserstein distance W∞.
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive import exact
-from shoal.additive.plans import Mechanism
 from shoal.core.charge import Composition
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
@@ -25,6 +23,8 @@ from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
 from shoal.core.progress import no_time_limit, time_left, time_limit, told
 from shoal.core.registry import Shown, Table, load
 from shoal.core.task import Model, Query, Secrets, Task, as_family
+from shoal.mechanisms import exact
+from shoal.mechanisms.plans import Mechanism
 from shoal.noise.primitives import SeededRng
 
 # every row of every family; ties in cost go to the earlier row
@@ -498,7 +498,7 @@ def least_error(plan: Plan) -> float | None:
     """
     if plan.error() is None or exact.refuse_table(plan.task) is not None:
         return None
-    return load("shoal.additive.optimal_table:least_known")(plan)  # type: ignore[no-any-return]
+    return load("shoal.mechanisms.optimal_table:least_known")(plan)  # type: ignore[no-any-return]
 
 
 def _budget_words(plan: Plan) -> str | None:

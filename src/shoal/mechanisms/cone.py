@@ -14,7 +14,7 @@ Three rules, each an upper bound, in order of tightness and work:
 * cone: the linear program itself, solved on trees and certified by its dual (cone_tree); on few
   states by looking at every corner of the cone.
 
-Proofs: shoal/additive/lift.md. All results round up. 0/0 is no constraint, c/0 is infinite.
+Proofs: shoal/mechanisms/lift.md. All results round up. 0/0 is no constraint, c/0 is infinite.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _gains(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
     """`two_valued` of the rows of one law."""
     if len(upper) < MANY_ROWS:
         return two_valued(upper, lower)
-    from shoal.additive.cone_kernels import gain_pairs
+    from shoal.mechanisms.cone_kernels import gain_pairs
 
     gained, held = np.empty((2, len(upper), len(lower)))
     gain_pairs(upper, lower, gained, held)
@@ -187,7 +187,7 @@ def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rul
     if rule == "cone" and len(growth) <= STATES_BY_CORNERS and growth.max() <= CEILING:
         _lower_corners(best, cost, laws, growth)
         return
-    from shoal.additive import cone_kernels as kernels
+    from shoal.mechanisms import cone_kernels as kernels
 
     excess = _exponential_less_one(growth)
     extra = laws.slack + 4.0 * (excess.shape[0] + 8) * ROUND * min(1.0, float(excess.max()))
@@ -212,7 +212,7 @@ def slopes(
 
     inf for the others. None where a search of the cone fails.
     """
-    from shoal.additive import cone_slopes as kernels
+    from shoal.mechanisms import cone_slopes as kernels
 
     rows, states = laws.upper.shape
     value, most = np.full((rows, rows), np.inf), 1 if rule == "largest" else states
@@ -235,14 +235,14 @@ def slopes(
 
 def _exponential_less_one(growth: Floats) -> Floats:
     """e^G - 1, with entries over CEILING replaced by the kernels' HUGE."""
-    from shoal.additive.cone_kernels import HUGE
+    from shoal.mechanisms.cone_kernels import HUGE
 
     return np.where(growth > CEILING, HUGE, np.expm1(np.minimum(growth, CEILING)))
 
 
 def _lower_cone(best: Floats, cost: float, extra: float, laws: PairLaws, growth: Floats) -> None:
     """The cone rule; pairs whose certificate fails fall back on the caps."""
-    from shoal.additive.cone_tree import lower_cone
+    from shoal.mechanisms.cone_tree import lower_cone
 
     closed = closure(growth)
     excess = _exponential_less_one(closed)

@@ -1,8 +1,8 @@
 """Compiled loops of the lift: how far apart two rows of a law can look.
 
 Every function here bounds  Λ(p, q; G) = sup log (Σ p_y v_y) / (Σ q_y v_y)  over v > 0 with
-v_y ≤ e^{G(y,z)} v_z, for all ordered pairs of rows of one law at once. shoal.additive.cone prepares
-the arrays and states the rules; importing this module imports numba.
+v_y ≤ e^{G(y,z)} v_z, for all ordered pairs of rows of one law at once. shoal.mechanisms.cone
+prepares the arrays and states the rules; importing this module imports numba.
 
 An infinite entry of G arrives as e^G = HUGE, and a ratio beyond ENDLESS is infinite. cone.py
 keeps finite e^G under 1e87 and probabilities either 0 or above 1e-100, so an infinite entry

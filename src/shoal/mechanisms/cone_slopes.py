@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.additive import cone_tree
-from shoal.additive.cone_kernels import (
+from shoal.mechanisms import cone_tree
+from shoal.mechanisms.cone_kernels import (
     ENDLESS,
     TIE,
     _caps_excess,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.additive.cone_kernels import ENDLESS, HUGE, ROUND, hopeless
+from shoal.mechanisms.cone_kernels import ENDLESS, HUGE, ROUND, hopeless
 
 
 @njit(cache=True, error_model="numpy")

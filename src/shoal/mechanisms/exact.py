@@ -9,8 +9,15 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
-from shoal.additive.mixture import NO_NOISE
-from shoal.additive.plans import (
+from shoal.core.charge import AsEntryDP, Composition, Guarantee
+from shoal.core.errors import InputError, Refused, ShoalError
+from shoal.core.plan import Certificate, Plan, Proof
+from shoal.core.progress import cut_short, time_left
+from shoal.core.registry import load
+from shoal.core.task import AnswerLaws, Model, Query, Task, each_entry
+from shoal.core.walk import Walk
+from shoal.mechanisms.mixture import NO_NOISE
+from shoal.mechanisms.plans import (
     CUT_SHORT,
     Mechanism,
     accepted,
@@ -27,14 +34,7 @@ from shoal.additive.plans import (
     refuse_noise,
     task_guarantee,
 )
-from shoal.additive.queries import linear
-from shoal.core.charge import AsEntryDP, Composition, Guarantee
-from shoal.core.errors import InputError, Refused, ShoalError
-from shoal.core.plan import Certificate, Plan, Proof
-from shoal.core.progress import cut_short, time_left
-from shoal.core.registry import load
-from shoal.core.task import AnswerLaws, Model, Query, Task, each_entry
-from shoal.core.walk import Walk
+from shoal.mechanisms.queries import linear
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 NAME = "exact"
@@ -355,7 +355,7 @@ def _asked_of(module: str, name: str) -> Callable[..., Any]:
     """A function of a module that is read when it is first asked."""
 
     def ask(*given: Any) -> Any:
-        return load(f"shoal.additive.{module}:{name}")(*given)
+        return load(f"shoal.mechanisms.{module}:{name}")(*given)
 
     return ask
 

@@ -1,4 +1,4 @@
-"""What common code knows of `shoal.additive`; each part is imported when it is first used."""
+"""What common code knows of `shoal.mechanisms`; each part is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from typing import TYPE_CHECKING
 from shoal.core.family import Acts, Family, LazyModules
 
 if TYPE_CHECKING:
-    import shoal.additive.exact
-    import shoal.additive.lift
-    import shoal.additive.optimal_table
-    import shoal.additive.plans
-    import shoal.additive.queries
-    import shoal.additive.quilt
-    import shoal.additive.steps
     import shoal.audit.exact
     import shoal.audit.steps
     import shoal.cli.stream
@@ -21,6 +14,13 @@ if TYPE_CHECKING:
     import shoal.core.plan
     import shoal.core.task
     import shoal.geometry.body
+    import shoal.mechanisms.exact
+    import shoal.mechanisms.lift
+    import shoal.mechanisms.optimal_table
+    import shoal.mechanisms.plans
+    import shoal.mechanisms.queries
+    import shoal.mechanisms.quilt
+    import shoal.mechanisms.steps
     import shoal.noise.knorm
     import shoal.noise.laplace
     import shoal.spec.fields
@@ -28,7 +28,7 @@ else:
     shoal = LazyModules("shoal")
 
 FAMILY = Family(
-    package="shoal.additive",
+    package="shoal.mechanisms",
     about="data of any kind",
     any_task=True,
     kinds={
@@ -51,43 +51,43 @@ FAMILY = Family(
         "body": lambda: shoal.geometry.body.Body,
         "lattice-k-norm": lambda: shoal.noise.knorm.LatticeKNorm,
         "staircase": lambda: shoal.noise.knorm.Staircase,
-        "linear-query": lambda: shoal.additive.queries.LinearQuery,
+        "linear-query": lambda: shoal.mechanisms.queries.LinearQuery,
         "each-entry": lambda: shoal.core.task.EachEntry,
-        "laplace-certificate": lambda: shoal.additive.plans.LaplaceCertificate,
-        "group-certificate": lambda: shoal.additive.plans.GroupCertificate,
-        "active-quilt": lambda: shoal.additive.quilt.ActiveQuilt,
-        "quilt-certificate": lambda: shoal.additive.quilt.QuiltCertificate,
-        "mixing-certificate": lambda: shoal.additive.quilt.MixingCertificate,
-        "influence-certificate": lambda: shoal.additive.quilt.InfluenceCertificate,
-        "k-norm-certificate": lambda: shoal.additive.plans.KNormCertificate,
-        "exact-certificate": lambda: shoal.additive.exact.ExactCertificate,
-        "wasserstein-certificate": lambda: shoal.additive.exact.WassersteinCertificate,
+        "laplace-certificate": lambda: shoal.mechanisms.plans.LaplaceCertificate,
+        "group-certificate": lambda: shoal.mechanisms.plans.GroupCertificate,
+        "active-quilt": lambda: shoal.mechanisms.quilt.ActiveQuilt,
+        "quilt-certificate": lambda: shoal.mechanisms.quilt.QuiltCertificate,
+        "mixing-certificate": lambda: shoal.mechanisms.quilt.MixingCertificate,
+        "influence-certificate": lambda: shoal.mechanisms.quilt.InfluenceCertificate,
+        "k-norm-certificate": lambda: shoal.mechanisms.plans.KNormCertificate,
+        "exact-certificate": lambda: shoal.mechanisms.exact.ExactCertificate,
+        "wasserstein-certificate": lambda: shoal.mechanisms.exact.WassersteinCertificate,
         "lifted-model": lambda: shoal.core.task.LiftedModel,
-        "lift-certificate": lambda: shoal.additive.lift.LiftCertificate,
-        "measured": lambda: shoal.additive.plans.Measured,
-        "leakage": lambda: shoal.additive.lift.Leakage,
-        "external-query": lambda: shoal.additive.queries.ExternalQuery,
-        "in-steps": lambda: shoal.additive.queries.InSteps,
-        "running": lambda: shoal.additive.queries.Running,
-        "running-state": lambda: shoal.additive.queries.RunningState,
-        "running-stream": lambda: shoal.additive.queries.RunningStream,
-        "tabulated": lambda: shoal.additive.optimal_table.Tabulated,
-        "optimal-table-certificate": lambda: shoal.additive.optimal_table.OptimalTableCertificate,
-        "stepped": lambda: shoal.additive.steps.Stepped,
-        "steps-certificate": lambda: shoal.additive.steps.StepsCertificate,
+        "lift-certificate": lambda: shoal.mechanisms.lift.LiftCertificate,
+        "measured": lambda: shoal.mechanisms.plans.Measured,
+        "leakage": lambda: shoal.mechanisms.lift.Leakage,
+        "external-query": lambda: shoal.mechanisms.queries.ExternalQuery,
+        "in-steps": lambda: shoal.mechanisms.queries.InSteps,
+        "running": lambda: shoal.mechanisms.queries.Running,
+        "running-state": lambda: shoal.mechanisms.queries.RunningState,
+        "running-stream": lambda: shoal.mechanisms.queries.RunningStream,
+        "tabulated": lambda: shoal.mechanisms.optimal_table.Tabulated,
+        "optimal-table-certificate": lambda: shoal.mechanisms.optimal_table.OptimalTableCertificate,
+        "stepped": lambda: shoal.mechanisms.steps.Stepped,
+        "steps-certificate": lambda: shoal.mechanisms.steps.StepsCertificate,
     },
     mechanisms={
-        "laplace": lambda: shoal.additive.plans.LAPLACE_ROW,
-        "knorm": lambda: shoal.additive.plans.KNORM_ROW,
-        "exact": lambda: shoal.additive.exact.ROW,
-        "wasserstein": lambda: shoal.additive.exact.WASSERSTEIN_ROW,
-        "steps": lambda: shoal.additive.exact.STEPS_ROW,
-        "optimal-table": lambda: shoal.additive.exact.TABLE_ROW,
-        "lift": lambda: shoal.additive.lift.ROW,
-        "markov-quilt": lambda: shoal.additive.quilt.ROW,
-        "markov-quilt-bound": lambda: shoal.additive.quilt.BOUND_ROW,
-        "influence-matrix": lambda: shoal.additive.quilt.INFLUENCE_ROW,
-        "group": lambda: shoal.additive.plans.GROUP_ROW,
+        "laplace": lambda: shoal.mechanisms.plans.LAPLACE_ROW,
+        "knorm": lambda: shoal.mechanisms.plans.KNORM_ROW,
+        "exact": lambda: shoal.mechanisms.exact.ROW,
+        "wasserstein": lambda: shoal.mechanisms.exact.WASSERSTEIN_ROW,
+        "steps": lambda: shoal.mechanisms.exact.STEPS_ROW,
+        "optimal-table": lambda: shoal.mechanisms.exact.TABLE_ROW,
+        "lift": lambda: shoal.mechanisms.lift.ROW,
+        "markov-quilt": lambda: shoal.mechanisms.quilt.ROW,
+        "markov-quilt-bound": lambda: shoal.mechanisms.quilt.BOUND_ROW,
+        "influence-matrix": lambda: shoal.mechanisms.quilt.INFLUENCE_ROW,
+        "group": lambda: shoal.mechanisms.plans.GROUP_ROW,
     },
     plan_audits={
         "additive": lambda: shoal.audit.exact.additive_audit,

@@ -10,19 +10,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from shoal.additive.plans import (
-    CUT_SHORT,
-    Measured,
-    Mechanism,
-    accepted,
-    entry_level,
-    eta_above,
-    float_below,
-    noisy_plan,
-    quietest_noise,
-    task_guarantee,
-)
-from shoal.additive.queries import ExternalQuery
 from shoal.core.charge import AsEntryDP
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
@@ -43,6 +30,19 @@ from shoal.core.task import (
     as_family,
     each_entry,
 )
+from shoal.mechanisms.plans import (
+    CUT_SHORT,
+    Measured,
+    Mechanism,
+    accepted,
+    entry_level,
+    eta_above,
+    float_below,
+    noisy_plan,
+    quietest_noise,
+    task_guarantee,
+)
+from shoal.mechanisms.queries import ExternalQuery
 
 NAME = "lift"
 QUILT = "quilt"  # the rule of a bound that is the quilts'

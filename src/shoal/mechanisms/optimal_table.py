@@ -21,10 +21,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from shoal.additive import exact
-from shoal.additive.answer_laws import AnswerWeights, ValueWeights, answer_weights
-from shoal.additive.exact import TABLE, refuse_table
-from shoal.additive.plans import entry_level, float_below, task_guarantee
 from shoal.core.charge import AsEntryDP, Composition, Rng
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import DataError, InputError, PromiseBroken, Refused
@@ -32,6 +28,10 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Answer, Error, Plan, Proof
 from shoal.core.progress import LAST_EVALUATION, evaluation_in_time, time_left
 from shoal.core.task import Query, Task
+from shoal.mechanisms import exact
+from shoal.mechanisms.answer_laws import AnswerWeights, ValueWeights, answer_weights
+from shoal.mechanisms.exact import TABLE, refuse_table
+from shoal.mechanisms.plans import entry_level, float_below, task_guarantee
 from shoal.noise.primitives import uniform_below
 
 WHOLE = 2**48  # what the weights of a law add up to: one random word decides a draw

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from shoal.additive.queries import ExternalQuery, linear
 from shoal.core.charge import AsEntryDP, AsGroupDP, Composition, Guarantee, Rng
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, PromiseBroken, Refused
@@ -21,6 +20,7 @@ from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan, P
 from shoal.core.progress import no_time_limit
 from shoal.core.records import Sequences
 from shoal.core.task import Model, Query, Task
+from shoal.mechanisms.queries import ExternalQuery, linear
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace, is_laplace, is_zero_sum
 from shoal.noise.primitives import round_up
 

@@ -571,5 +571,5 @@ class RunningStream(Stream):
 def running(plan: Plan) -> Running:
     """What a plan of a series in steps draws with."""
     if not isinstance(plan.body, Running):
-        raise InputError(f"{plan.mechanism} has no steps; ask for shoal.additive.in_steps(query)")
+        raise InputError(f"{plan.mechanism} has no steps; ask for shoal.mechanisms.in_steps(query)")
     return plan.body

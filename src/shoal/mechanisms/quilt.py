@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from shoal.additive.plans import (
+from shoal.core.charge import Composition, SameQuilts
+from shoal.core.codec import Value
+from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Plan, Proof
+from shoal.core.task import Influences, Model, Quilts, Task, each_entry
+from shoal.mechanisms.plans import (
     Mechanism,
     entry_level,
     entry_rules,
@@ -18,11 +23,6 @@ from shoal.additive.plans import (
     of_each,
     task_guarantee,
 )
-from shoal.core.charge import Composition, SameQuilts
-from shoal.core.codec import Value
-from shoal.core.errors import InputError, Refused
-from shoal.core.plan import Plan, Proof
-from shoal.core.task import Influences, Model, Quilts, Task, each_entry
 
 NAME = "markov-quilt"
 CHAIN = "chains"  # the sort of quilts whose end-points have a reach

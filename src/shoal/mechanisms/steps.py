@@ -19,9 +19,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.additive import exact
-from shoal.additive.mixture import DEEPEST_LINEAR, WorstOutput, largest_finite, steepest
-from shoal.additive.plans import CUT_SHORT, float_below, laplace_body, task_guarantee
 from shoal.core.charge import AsEntryDP, Rng
 from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, PromiseBroken
@@ -29,6 +26,9 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Answer, Error, Plan, Proof
 from shoal.core.progress import cut_short, no_time_limit, time_over
 from shoal.core.task import Query, Task
+from shoal.mechanisms import exact
+from shoal.mechanisms.mixture import DEEPEST_LINEAR, WorstOutput, largest_finite, steepest
+from shoal.mechanisms.plans import CUT_SHORT, float_below, laplace_body, task_guarantee
 from shoal.noise.steps import SteppedNoise, mean_magnitude
 
 NAME = exact.STEPS_NAME

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.additive.variables import VariableSum as VariableSum
+    from shoal.mechanisms.variables import VariableSum as VariableSum
     from shoal.networks.contagion import exponential_law as exponential_law
 
 __getattr__, __dir__, __all__ = face(__name__)

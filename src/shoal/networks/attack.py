@@ -9,7 +9,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from shoal.additive.mixture import DEEPEST_LINEAR
 from shoal.attacks.beliefs import (
     Beliefs,
     EntriesSeen,
@@ -24,6 +23,7 @@ from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, 
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import doing
+from shoal.mechanisms.mixture import DEEPEST_LINEAR
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.laws import NetworkComponent

@@ -9,8 +9,6 @@ from typing import cast
 
 import numpy as np
 
-from shoal.additive.mixture import evaluation_slack, smoothed
-from shoal.additive.plans import eta_above
 from shoal.audit.case import (
     AuditCase,
     VectorPeak,
@@ -25,6 +23,8 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import each_entry
+from shoal.mechanisms.mixture import evaluation_slack, smoothed
+from shoal.mechanisms.plans import eta_above
 from shoal.networks.exact import affordable, whole_laws
 from shoal.networks.laws import (
     Independent,

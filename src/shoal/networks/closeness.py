@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import largest_finite
 from shoal.chains.closeness import Closeness, chain_closeness
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Value
@@ -18,6 +17,7 @@ from shoal.core.numbers import significant
 from shoal.core.task import EachEntry, Model, Secrets
 from shoal.core.walk import Wide
 from shoal.events.pairs import named_pairs
+from shoal.mechanisms.mixture import largest_finite
 from shoal.networks.bayesnet import BayesNet, allowed
 from shoal.networks.contagion import Contagion
 from shoal.networks.elimination import Factor, largest_sum

@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
-from shoal.additive.variables import per_variable
 from shoal.core.codec import Floats, Ints
 from shoal.core.walk import LOST
+from shoal.mechanisms.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.mechanisms.variables import per_variable
 from shoal.networks.contagion import Contagion
 from shoal.networks.laws import Component, GivenSum, NamedSum, SumParts, contributions
 

@@ -5,7 +5,7 @@ of it: F + noise is A + noise with something independent added, so its loss is a
 A + noise (a post-processing). At outputs beyond every answer both losses are the same: there the
 densities are E[e^{±A/s} | secret]·E[e^{±B/s}], and B cancels. So the part alone is exact whenever
 its own supremum is at an end, as it always is where one secret makes larger sums likelier than the
-other throughout. Only otherwise is the rest convolved. Proof: additive/exact.md.
+other throughout. Only otherwise is the rest convolved. Proof: mechanisms/exact.md.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.additive.answer_laws import bottleneck, path_ratio, quantile_gap
-from shoal.additive.mixture import (
+from shoal.chains.exact.sums import DEEPEST_TABLE
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
+from shoal.mechanisms.answer_laws import bottleneck, path_ratio, quantile_gap
+from shoal.mechanisms.mixture import (
     NO_NOISE,
     evaluation_slack,
     smallest_scale,
     vector_loss,
     worst_of,
 )
-from shoal.additive.queries import SUMS_ONLY, linear, too_far
-from shoal.additive.variables import per_variable
-from shoal.chains.exact.sums import DEEPEST_TABLE
-from shoal.core.codec import Floats, Ints
-from shoal.core.errors import InputError
-from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
+from shoal.mechanisms.queries import SUMS_ONLY, linear, too_far
+from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.large import LargeSums
@@ -48,7 +48,7 @@ from shoal.networks.laws import (
 from shoal.networks.table import JointTable
 
 if TYPE_CHECKING:
-    from shoal.additive.steps import Line
+    from shoal.mechanisms.steps import Line
 
 ENDS_MET = 1e-9  # relative gap at which the bound from the ends counts as reached
 MAX_LINE = 2**17  # values the sum over everything may have when it is convolved
@@ -290,7 +290,7 @@ class PartedLaws:
 
 def _line_of(laws: SecretLaws) -> Line:
     """One number's laws as noise in steps looks at them."""
-    from shoal.additive.steps import PlainLine
+    from shoal.mechanisms.steps import PlainLine
 
     errors = max(float(laws.laws.size), laws.roundings)
     deepest = laws.deepest if laws.lossy else None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from shoal.core.family import Acts, Family, LazyModules
 
 if TYPE_CHECKING:
-    import shoal.additive.variables
     import shoal.events.pairs
+    import shoal.mechanisms.variables
     import shoal.networks.attack
     import shoal.networks.audit
     import shoal.networks.bayesnet
@@ -28,7 +28,7 @@ FAMILY = Family(
         "joint-table": lambda: shoal.networks.table.JointTable,
         "bayes-net": lambda: shoal.networks.bayesnet.BayesNet,
         "contagion": lambda: shoal.networks.contagion.Contagion,
-        "variable-sum": lambda: shoal.additive.variables.VariableSum,
+        "variable-sum": lambda: shoal.mechanisms.variables.VariableSum,
         "event": lambda: shoal.events.pairs.Event,
         "secret-pairs": lambda: shoal.events.pairs.SecretPairs,
         "network-quilt": lambda: shoal.networks.quilts.NetworkQuilt,

@@ -90,7 +90,7 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
     Γ(i, j) is half the largest log-ratio between the laws of X_j given all other variables when
     only X_i changes: 0 unless they are tied in the moral graph. Every entry of every table must
     be positive. Ghosh & Kleinberg 2016 as Song, Wang & Chaudhuri 2017 run it; proof in
-    additive/influence_matrix.md.
+    mechanisms/influence_matrix.md.
     """
     if any((table <= 0).any() for table in net.tables):
         return _refused(math.inf, "some value of a variable is impossible given its parents")
@@ -185,7 +185,7 @@ def _refused(norm: float, sentence: str) -> InfluenceResult:
 #
 # A release whose log-density moves by at most eta · move(v) when variable v changes tells at most
 # eta · reach(i) about X_i. No joint law is built: only the laws of single variables given those
-# they are tied to. Proof: additive/lift.md. Everything rounds up.
+# they are tied to. Proof: mechanisms/lift.md. Everything rounds up.
 
 
 RAISED = 1e-9  # relative amount by which sums over walks are raised before they are certified

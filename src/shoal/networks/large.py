@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.mixture import NO_NOISE, TooLarge, evaluation_slack, smallest_scale, smoothed
 from shoal.core.codec import Floats, Ints
 from shoal.core.progress import OutOfTime, doing, in_time, time_over
 from shoal.core.task import ScaleFound
 from shoal.core.walk import UNIT
+from shoal.mechanisms.mixture import NO_NOISE, TooLarge, evaluation_slack, smallest_scale, smoothed
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import (
     Elimination,

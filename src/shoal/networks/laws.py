@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
-from shoal.additive.queries import LinearQuery
-from shoal.additive.variables import VariableSum, per_variable
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.progress import doing
 from shoal.core.task import Secrets, each_entry
 from shoal.core.walk import LEAST_NORMAL, LOST, Wide
 from shoal.events.pairs import named_pairs
+from shoal.mechanisms.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.mechanisms.queries import LinearQuery
+from shoal.mechanisms.variables import VariableSum, per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import (
     Factor,

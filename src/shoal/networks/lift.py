@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
-from shoal.additive.lift import climb
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
 from shoal.core.walk import UNIT, Wide
+from shoal.mechanisms.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
+from shoal.mechanisms.lift import climb
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import Neighbours, connected_parts, distances, greedy_order, moral
 from shoal.networks.influence import joint_law, rows_given
@@ -113,7 +113,7 @@ def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
 #
 # On a tree-shaped network blocks are single variables, and the loss is E plus the messages of a
 # variable's neighbours. Every message is at most eta for each variable behind it (group privacy).
-# Proof: additive/lift.md. Everything rounds up.
+# Proof: mechanisms/lift.md. Everything rounds up.
 
 
 MAX_STATES = 1024  # of one block; beyond, every message would take minutes

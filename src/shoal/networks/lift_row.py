@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
-from shoal.additive.lift import climb
-from shoal.additive.queries import linear
-from shoal.additive.variables import per_variable
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, cut_short, in_time, unless_refused
 from shoal.core.task import CUT, EntryLift, LiftedModel, Query
 from shoal.core.walk import UNIT
+from shoal.mechanisms.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
+from shoal.mechanisms.lift import climb
+from shoal.mechanisms.queries import linear
+from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import reaches
@@ -271,7 +271,7 @@ class TableLift:
 #
 #     loss ≤ eta + Λ( P(O | ill), P(O | well); eta·|o - o'| ),  and the same the other way round,
 #
-# and never more than eta for each person of the group. Proof: additive/lift.md.
+# and never more than eta for each person of the group. Proof: mechanisms/lift.md.
 
 
 MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome

@@ -3,7 +3,7 @@
 A quilt of variable i is a set Q. What it leaves far away, R, are the variables d-separated from i
 by Q; what stays nearby, N ∋ i, are all others outside Q. Every candidate goes through that test,
 whatever strategy proposed it, so every strategy is sound; a poor one only costs noise.
-Song, Wang & Chaudhuri 2017, Section 4.2 and Algorithm 2. Proof: additive/markov_quilt.md.
+Song, Wang & Chaudhuri 2017, Section 4.2 and Algorithm 2. Proof: mechanisms/markov_quilt.md.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def _active(net: BayesNet, cost: NodeCost) -> NetworkQuilt:
 #     P(X_i = x | Q = q) ∝ W[x, q] = Σ over the rest of N of Π of those tables,
 #     P(q | x) / P(q | x') = (W[x, q] / W[x', q]) / (P(x) / P(x')),
 #
-# so only N is eliminated, never the joint law. Proof: additive/markov_quilt.md, Claim 15.
+# so only N is eliminated, never the joint law. Proof: mechanisms/markov_quilt.md, Claim 15.
 
 
 RING_CELLS = 2**14  # values a ring and its variable may have together

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from shoal.additive.variables import VariableSum, variable_sum
 from shoal.core.errors import SpecError
 from shoal.core.records import label
 from shoal.core.task import Model, Query
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.variables import VariableSum, variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.table import JointTable

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.choice import loss_as_drawn
-from shoal.additive.cone import leak, prepare
 from shoal.audit.result import Audit, Witness
 from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, Refused
@@ -24,6 +22,8 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.progress import cut_short, in_time, time_over, told
 from shoal.core.task import Secrets
+from shoal.mechanisms.choice import loss_as_drawn
+from shoal.mechanisms.cone import leak, prepare
 from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.primitives import LatticeEmission
 from shoal.places.events import replay

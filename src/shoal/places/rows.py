@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from shoal.additive.plans import Mechanism
 from shoal.core.charge import Composition, Guarantee, OneStream, PerStep, Rng, categorical, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
@@ -21,6 +20,7 @@ from shoal.core.plan import Plan, Proof
 from shoal.core.progress import OutOfTime, in_time, no_time_limit, told
 from shoal.core.task import Secrets, Task, as_events
 from shoal.events.secrets import Events
+from shoal.mechanisms.plans import Mechanism
 from shoal.noise.primitives import SeededRng
 from shoal.places.events import event_curve, guard_of
 from shoal.places.machine import LocationMachine, machine_of, step_promise

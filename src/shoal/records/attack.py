@@ -11,11 +11,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.plans import split_rounds
-from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.plan import Answer
+from shoal.mechanisms.plans import split_rounds
+from shoal.mechanisms.queries import LinearQuery
 from shoal.records.field import PairwiseField, as_field
 from shoal.records.kmeans import Centroids, centroids, nearest
 from shoal.records.sources import FriendModel

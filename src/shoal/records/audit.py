@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.plans import eta_above, float_below
 from shoal.audit.case import AuditCase
 from shoal.audit.exact import entry_bound
 from shoal.audit.result import Finding, Witness
@@ -16,6 +15,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import doing, time_over
 from shoal.events.pairs import Event, SecretPairs
+from shoal.mechanisms.plans import eta_above, float_below
 from shoal.networks.audit import network_finding, table_finding
 from shoal.networks.table import JointTable
 from shoal.records.field import PairwiseField, as_field, as_network, field_of_pairs, summable

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.plans import float_below
-from shoal.additive.queries import linear
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.progress import doing
 from shoal.core.task import Query
+from shoal.mechanisms.plans import float_below
+from shoal.mechanisms.queries import linear
 from shoal.noise.laplace import is_laplace
 from shoal.records.ties import Dependence
 

@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.choice import calibrate
 from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number
 from shoal.core.plan import UselessRelease
 from shoal.core.task import EachEntry, Model, Query
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids, numbers_in_rows

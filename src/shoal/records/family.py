@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from shoal.core.family import Acts, Family, LazyModules
 
 if TYPE_CHECKING:
-    import shoal.additive.plans
     import shoal.audit.exact
+    import shoal.mechanisms.plans
     import shoal.records.audit
     import shoal.records.classifier
     import shoal.records.field
@@ -33,7 +33,7 @@ FAMILY = Family(
         "degree-distribution": lambda: shoal.records.queries.DegreeDistribution,
         "number-mean": lambda: shoal.records.queries.NumberMean,
         "number-histogram": lambda: shoal.records.queries.NumberHistogram,
-        "rounds": lambda: shoal.additive.plans.Rounds,
+        "rounds": lambda: shoal.mechanisms.plans.Rounds,
         "record-domain": lambda: shoal.records.ties.RecordDomain,
         "dependence": lambda: shoal.records.ties.Dependence,
         "friend-model": lambda: shoal.records.sources.FriendModel,

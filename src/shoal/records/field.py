@@ -11,8 +11,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.mixture import DEEPEST_LINEAR
-from shoal.additive.variables import per_variable
 from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
@@ -20,6 +18,8 @@ from shoal.core.numbers import whole
 from shoal.core.progress import time_over
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query, Secrets
 from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held, product
+from shoal.mechanisms.mixture import DEEPEST_LINEAR
+from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, good_order
 from shoal.networks.laws import (

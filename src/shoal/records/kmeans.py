@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.plans import Answered, split_rounds
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.plan import Answer
+from shoal.mechanisms.plans import Answered, split_rounds
 from shoal.records.queries import numbers_or_missing
 
 GRID = 1024  # each coordinate is rounded to this many steps of its public range

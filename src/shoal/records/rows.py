@@ -8,8 +8,15 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeVar
 
-from shoal.additive.mixture import smallest_scale
-from shoal.additive.plans import (
+from shoal.core.charge import AsGroupDP, Composition, Guarantee
+from shoal.core.codec import Floats
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan, Proof
+from shoal.core.progress import cut_short
+from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
+from shoal.core.walk import TooUnlikely
+from shoal.mechanisms.mixture import smallest_scale
+from shoal.mechanisms.plans import (
     CUT_SHORT,
     Mechanism,
     entry_level,
@@ -21,13 +28,6 @@ from shoal.additive.plans import (
     refuse_noise,
     task_guarantee,
 )
-from shoal.core.charge import AsGroupDP, Composition, Guarantee
-from shoal.core.codec import Floats
-from shoal.core.errors import Refused
-from shoal.core.plan import Plan, Proof
-from shoal.core.progress import cut_short
-from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
-from shoal.core.walk import TooUnlikely
 from shoal.networks.lift_row import BUDGET_UNUSED, cut_marked
 from shoal.networks.table import JointTable
 from shoal.records.coefficients import (

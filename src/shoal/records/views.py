@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import typer
 
-from shoal.additive.queries import LinearQuery
 from shoal.cli import show
 from shoal.cli.attack import AttackView, AttackWish, chosen_records
 from shoal.cli.sources import ALL_SERIES, NamedColumns, ReleaseView, rows_hint
@@ -22,6 +21,7 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.progress import doing
 from shoal.core.task import Model
+from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import (
     City,

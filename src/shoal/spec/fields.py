@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.core.errors import InputError, SpecError, StoredError
 from shoal.core.task import EachEntry, Model, Query
+from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weighted_sum
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Query, Secrets
@@ -330,7 +330,7 @@ class SteppedQuery(QuerySection):
     def stepped(self, query: LinearQuery) -> Query:
         if self.every is None:
             return query
-        from shoal.additive.queries import in_steps
+        from shoal.mechanisms.queries import in_steps
 
         return in_steps(query, self.every)
 

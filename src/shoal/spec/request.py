@@ -33,8 +33,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from shoal.additive.choice import MECHANISMS, choose, epsilon_for
-from shoal.additive.lift import NAME as LIFT
 from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, SpecError
 from shoal.core.family import Family, Part, act_of, families
@@ -42,6 +40,8 @@ from shoal.core.plan import CONFIDENCE, Plan
 from shoal.core.progress import time_limit
 from shoal.core.records import shown_names
 from shoal.core.task import Model, Query, Task
+from shoal.mechanisms.choice import MECHANISMS, choose, epsilon_for
+from shoal.mechanisms.lift import NAME as LIFT
 from shoal.spec.fields import (
     ModelSection,
     NumberRow,

@@ -123,7 +123,7 @@ def notebook(spec: str, files: Mapping[str, str]) -> str:
         _cell("code", f"from pathlib import Path\n\n{write}"),
         _cell(
             "code",
-            "from shoal.additive import choose\nfrom shoal.spec.request import read_request\n\n"
+            "from shoal.mechanisms import choose\nfrom shoal.spec.request import read_request\n\n"
             'request = read_request(Path("shoal.toml"))\n'
             "plan = choose(request.task, request.epsilon(), request.mechanism).plan\n"
             "print(plan.explain())",

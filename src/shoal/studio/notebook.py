@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.lift import Leakage
 from shoal.audit.result import Audit
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
@@ -25,6 +24,7 @@ from shoal.core.charge import Rng, SystemRng
 from shoal.core.errors import InputError
 from shoal.core.plan import Additive, Plan, Release
 from shoal.ledger.store import SqlLedger
+from shoal.mechanisms.lift import Leakage
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.lift import Leakage
 from shoal.audit.result import BRIEFLY, LOSS_TOLERANCE, Audit, StreamWitness, Witness
 from shoal.audit.statistical import Estimate
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.numbers import finite
 from shoal.core.plan import Plan
+from shoal.mechanisms.lift import Leakage
 
 UNBUILT = (
     "the studio's page has not been built; run `make views` in a checkout, or install the wheel, "

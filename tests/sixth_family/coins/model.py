@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from shoal.additive.plans import Mechanism, eta_above, laplace_plan
 from shoal.audit.case import AuditCase
 from shoal.audit.result import Finding
 from shoal.core.charge import Guarantee
@@ -14,6 +13,7 @@ from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Law, Task
+from shoal.mechanisms.plans import Mechanism, eta_above, laplace_plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import smoothed
 from shoal.audit.case import (
     AuditCase,
     VectorPeak,
@@ -29,6 +28,7 @@ from shoal.core.walk import Walk
 from shoal.events.automaton import Automaton, PathLaw, compile_events
 from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events
+from shoal.mechanisms.mixture import smoothed
 from shoal.noise.laplace import is_zero_sum
 
 MOST_LOG_ADDITIONS = 4e9  # additions of logarithms: about a minute

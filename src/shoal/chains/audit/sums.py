@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import smoothed
 from shoal.audit.case import (
     NOTHING,
     WORTH_A_LOOK,
@@ -37,6 +36,7 @@ from shoal.core.errors import Refused
 from shoal.core.progress import in_time, time_over
 from shoal.core.task import as_events
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
+from shoal.mechanisms.mixture import smoothed
 from shoal.noise.laplace import is_zero_sum
 
 CURVE_POINTS = 161  # of a curve

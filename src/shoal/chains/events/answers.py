@@ -8,8 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from shoal.additive.mixture import crossing
-from shoal.additive.queries import LinearQuery
 from shoal.chains.events.given import Given, nodes_of
 from shoal.chains.events.lift import EventLeak, EventLift, PlainChain
 from shoal.chains.events.sums import AnswerPair, EventSum
@@ -21,6 +19,8 @@ from shoal.core.task import LiftedModel, Query, ScaleFound
 from shoal.events.automaton import PathLaw, compile_events
 from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events
+from shoal.mechanisms.mixture import crossing
+from shoal.mechanisms.queries import LinearQuery
 
 ETA_CLOSE = 1e-5  # of the largest eta: how near to it a search comes
 NO_LENGTH = "an event needs a length; give the chain one"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.additive.cone_tree import walk
+from shoal.mechanisms.cone_tree import walk
 
 HUGE = 1e290  # stands for e^V where V is infinite
 ROUND = 2.0**-52

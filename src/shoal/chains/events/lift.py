@@ -16,12 +16,12 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.additive.cone import CEILING, FLOOR, bearable_rule
 from shoal.chains.events.given import Given, RowLaw
 from shoal.chains.lift.side import future_side, past_side
 from shoal.chains.lift.step import Ahead, Behind, EntryMetric, behind
 from shoal.core.codec import Bools, Floats
 from shoal.core.walk import Powers
+from shoal.mechanisms.cone import CEILING, FLOOR, bearable_rule
 
 ROUND = 2.0**-52
 UP = 1.0 + 4.0 * ROUND

@@ -12,8 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.additive.answer_laws import bottleneck, quantile_gap
-from shoal.additive.mixture import (
+from shoal.chains.events.given import Given
+from shoal.core.codec import Floats, Ints
+from shoal.mechanisms.answer_laws import bottleneck, quantile_gap
+from shoal.mechanisms.mixture import (
     DEEPEST_LINEAR,
     NO_NOISE,
     TooLarge,
@@ -21,8 +23,6 @@ from shoal.additive.mixture import (
     vector_loss,
     worst_of,
 )
-from shoal.chains.events.given import Given
-from shoal.core.codec import Floats, Ints
 
 MOST_LAW_WORK = 3e10  # multiplications of one law: about ten seconds
 MOST_LOGS = 1e9  # and of one that is followed in logarithms

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.answer_laws import LEVELS_ALIKE, Transport, lattice_gap, path_ratio
-from shoal.additive.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
 from shoal.chains.exact.blocks import EXACT_LOSS, Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells
@@ -19,6 +17,8 @@ from shoal.chains.exact.windows import no_whole_law
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.progress import OutOfTime, evaluation_in_time, in_time
+from shoal.mechanisms.answer_laws import LEVELS_ALIKE, Transport, lattice_gap, path_ratio
+from shoal.mechanisms.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
 
 if TYPE_CHECKING:
     pass
@@ -157,7 +157,7 @@ def _widest_pair(
     return best
 
 
-# All that may be released of one number: additive/same_answer.md.
+# All that may be released of one number: mechanisms/same_answer.md.
 
 
 MAX_RATIO_WORK = 5e6  # multiplications a cover may cost: with the sweeps, about a second

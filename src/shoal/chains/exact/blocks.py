@@ -8,17 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shoal.additive.mixture import (
-    NOTHING,
-    WorstOutput,
-    evaluation_slack,
-    largest_finite,
-    smallest_scale,
-    smoothed,
-    step_over,
-    two_point_worst,
-    worst_of,
-)
 from shoal.chains.exact.sums import (
     DEEPEST_TABLE,
     ChainSum,
@@ -31,6 +20,17 @@ from shoal.chains.exact.sums import (
 )
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import evaluation_in_time
+from shoal.mechanisms.mixture import (
+    NOTHING,
+    WorstOutput,
+    evaluation_slack,
+    largest_finite,
+    smallest_scale,
+    smoothed,
+    step_over,
+    two_point_worst,
+    worst_of,
+)
 
 INSIDE = ("inside", 0)  # the place of nodes far from both ends
 

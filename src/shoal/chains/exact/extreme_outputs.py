@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.additive.mixture import crossing
 from shoal.chains.exact.sums import ChainSum, bounded_by_ends
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.mechanisms.mixture import crossing
 
 ENTRIES_ONE_BY_ONE = 33  # entries on one side up to which every number of them is looked at
 ENTRIES_SAMPLED = 128  # numbers of entries looked at beyond those on a chain with a length

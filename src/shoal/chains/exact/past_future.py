@@ -3,7 +3,7 @@
 Given X_i = x the density of the noisy sum is the law of the past, moved by the smoothed law of the
 entry and the future. So its ratio between x and x' is at most the ratio of the futures at their
 worst output times that of the pasts at theirs: no convolution of the two. At outputs beyond all
-answers both are reached together, so where those decide nothing is lost. `additive/exact.md`,
+answers both are reached together, so where those decide nothing is lost. `mechanisms/exact.md`,
 Claim 8.
 """
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import crossing, step_over
 from shoal.chains.exact.blocks import EXACT_LOSS
 from shoal.chains.exact.cover import Marginals, Tie, held_ties
 from shoal.chains.exact.extreme_outputs import Ends
@@ -23,6 +22,7 @@ from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, bridges, marginal_l
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import evaluation_in_time, time_left
 from shoal.core.walk import Powers
+from shoal.mechanisms.mixture import crossing, step_over
 
 if TYPE_CHECKING:
     from shoal.chains.exact.kernels import Moves

@@ -1,6 +1,6 @@
 """The laws of a sum over a chain as noise in steps looks at them: whole, or by windows.
 
-The blocks are those of the exact loss, whose windows hold for any noise (additive/steps.md).
+The blocks are those of the exact loss, whose windows hold for any noise (mechanisms/steps.md).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.additive.mixture import WorstOutput, steepest, two_point_worst
-from shoal.additive.steps import Line, StepLaw, density_slack, step_density, too_many
 from shoal.chains.exact.blocks import Block, Cell
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.sums import DEEPEST_TABLE
+from shoal.mechanisms.mixture import WorstOutput, steepest, two_point_worst
+from shoal.mechanisms.steps import Line, StepLaw, density_slack, step_density, too_many
 
 MOST_NUMBERS = 1_000_000  # of all laws together: evaluated some thirty times in a search
 WINDOWS_FORGET = (

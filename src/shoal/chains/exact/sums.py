@@ -10,10 +10,10 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.mixture import TooLarge
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.walk import Walk, laws_along
+from shoal.mechanisms.mixture import TooLarge
 
 FLUSHED = 1e-154  # smaller entries of a plain table become 0: their products would be subnormal
 DEEPEST_TABLE = 300.0  # plain tables serve while every smoothed density is above exp(-300)

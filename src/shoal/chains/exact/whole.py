@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shoal.additive.mixture import step_over
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, by_secret, secrets_of, supports
+from shoal.mechanisms.mixture import step_over
 
 RAREST = 1e-200  # the probability of a secret below which digits may have been lost
 
@@ -42,7 +42,7 @@ def whole_loss(task: ChainSum, scale: float) -> WholeLoss | None:
     for it; values an entry never takes are not secrets. Rounds up. None where plain doubles are
     not deep enough or the task has a form of its own (every initial law, some pairs only, several
     entries in the first state, one matrix per step at every length, nothing to tell apart): then
-    use `sum_loss`. MATHS section 2; the proof is in `additive/exact.md`.
+    use `sum_loss`. MATHS section 2; the proof is in `mechanisms/exact.md`.
     """
     if not _plain(task):
         return None

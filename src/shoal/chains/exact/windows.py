@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
-from shoal.additive.plans import eta_above
-from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
 from shoal.chains.exact.blocks import INSIDE, MANY_NODES, Cell, any_deep, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MOST_WINDOW_WORK, NodeBlocks
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, check_cells, reached_in, walked_sum
@@ -23,12 +20,15 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.progress import OutOfTime, time_over
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
 from shoal.core.walk import Walk, reached
+from shoal.mechanisms.mixture import NO_NOISE, WorstOutput, step_over
+from shoal.mechanisms.plans import eta_above
+from shoal.mechanisms.queries import SUMS_ONLY, LinearQuery, linear, too_far
 
 if TYPE_CHECKING:
-    from shoal.additive.steps import Line
     from shoal.chains.exact.answers import VectorSum
     from shoal.chains.exact.extreme_outputs import Ends
     from shoal.chains.exact.past_future import ApartScale, PastFutureBound
+    from shoal.mechanisms.steps import Line
 
 FIRST_SIZE = 2
 DEEP_COST = 100  # of a multiplication in logarithms, against one in plain tables, as measured
@@ -243,7 +243,7 @@ def sum_loss(
     windows stop at the first that is no higher, and go on past the tolerance while they are just
     above: so the promise of a scale from `least_scale` is met again; the window `first`, if that is
     enough, saves looking for one. Rounds up. inf, with a reason,
-    when every window the work limit allows is infinite. MATHS section 2; `additive/exact.md`.
+    when every window the work limit allows is infinite. MATHS section 2; `mechanisms/exact.md`.
     """
     _check_positive("scale", scale)
     if task.constant:

@@ -5,7 +5,7 @@ pair of sequences. Then M tells "X_i = x" from "X_i = x'" by at most
 
     E(x,x') + D^future(x,x') + D^past(x,x'),
 
-where D bounds what the other entries add (shoal.chains.lift.step). Proof: shoal/additive/lift.md.
+where D bounds what the other entries add (shoal.chains.lift.step). Proof: shoal/mechanisms/lift.md.
 Natural logarithms; every value rounds up; inf means that no finite bound was certified.
 """
 
@@ -21,15 +21,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import (
-    CEILING,
-    STATES_BY_CORNERS,
-    Memory,
-    Rule,
-    bearable_rule,
-    raised,
-)
-from shoal.additive.queries import linear
 from shoal.chains.lift.side import (
     SHORT_CHAINS,
     LiftLoss,
@@ -59,6 +50,15 @@ from shoal.core.progress import (
 )
 from shoal.core.task import CUT, LiftedModel, Query
 from shoal.core.walk import KernelSegments, Powers, PowerWalk, reached
+from shoal.mechanisms.cone import (
+    CEILING,
+    STATES_BY_CORNERS,
+    Memory,
+    Rule,
+    bearable_rule,
+    raised,
+)
+from shoal.mechanisms.queries import linear
 
 if TYPE_CHECKING:
     from shoal.chains.families import AnyInitialLaw, OrderChain

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule
 from shoal.chains.lift.side import (
     LiftLoss,
     LiftSide,
@@ -23,6 +22,7 @@ from shoal.chains.lift.step import Ahead, Behind, EntryMetric, behind, off_diago
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError
 from shoal.core.walk import Powers, kernel_logs, next_support
+from shoal.mechanisms.cone import CEILING, Memory, Rule, bearable_rule
 
 
 class Odds:
@@ -135,7 +135,7 @@ def both(states: Bools) -> Bools:
 # law   of s itself is compared at full length: max_s D^{X_1 = s}(x,x') + L(tη, δ_t), t entries
 # back.
 #
-# Both are computed and the smaller counts. Proof: shoal/additive/lift.md. Rounds up.
+# Both are computed and the smaller counts. Proof: shoal/mechanisms/lift.md. Rounds up.
 
 
 ENTRIES_FOLLOWED = 256  # entries back that are followed one by one

@@ -3,7 +3,7 @@
 What a release makes of the state, log v, changes from x to x' by no more than the sum of its
 changes along any way from x to x'. So D of neighbours, that is of states one of which may follow
 the other, is enough: between others the shortest way serves, and a bound on neighbours that lies
-above its own image holds for every number of entries. Proof: shoal/additive/lift.md.
+above its own image holds for every number of entries. Proof: shoal/mechanisms/lift.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.cone import UNKNOWN, PairLaws
 from shoal.chains.lift.solver import Tangent, certified_fixed_point
 from shoal.chains.lift.step import NEIGHBOURS
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.walk import UNIT
+from shoal.mechanisms.cone import UNKNOWN, PairLaws
 
 WIDEST = 48  # states that two neighbours may lead to together
 MOST_PAIRS = 60_000  # of neighbours: a step takes a second
@@ -98,7 +98,7 @@ class NeighbourSide:
         self, known: Floats, metric: Floats, trees: Any, entries: int
     ) -> tuple[Floats, Ints, Floats]:
         """Λ of each pair, not rounded, and what it hangs on: so many slopes for each state."""
-        from shoal.additive.cone_tree import neighbour_slopes
+        from shoal.mechanisms.cone_tree import neighbour_slopes
 
         count, width = self._pairs[0].shape
         value, places = np.empty(count), np.full((count, entries * width), -1, dtype=np.int64)

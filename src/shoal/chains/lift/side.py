@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, STATES_BY_CORNERS, Memory, Rule, closure, leak
-from shoal.additive.lift import LOSS_CLOSE, NEARLY, STRETCHED, LossOfEta, largest_eta
 from shoal.chains.lift.solver import MANY_STATES, FixedPoint, limit
 from shoal.chains.lift.step import (
     Ahead,
@@ -27,6 +25,8 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import in_time
 from shoal.core.task import LiftedModel
 from shoal.core.walk import Powers
+from shoal.mechanisms.cone import CEILING, STATES_BY_CORNERS, Memory, Rule, closure, leak
+from shoal.mechanisms.lift import LOSS_CLOSE, NEARLY, STRETCHED, LossOfEta, largest_eta
 
 if TYPE_CHECKING:
     from shoal.chains.lift.stretch import Stretched

@@ -1,7 +1,7 @@
 """A bound that its own step maps below itself: found by Newton's method, certified by the step.
 
 The image of a bound hangs on few of its entries, with slopes that are not negative and add up to 1
-at most (shoal.additive.cone_slopes). So the fixed point is sought by solving a sparse linear
+at most (shoal.mechanisms.cone_slopes). So the fixed point is sought by solving a sparse linear
 system per evaluation; and, because the inverse of that system is not negative either, a bound
 raised along (I - J)^-1 1 lies above its image, which is then checked by the rigorous step. Where
 Newton's method is lost, plain steps and extrapolation lead on. A bound is a matrix over pairs of
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.cone import CEILING, Rule, slopes, tighten
 from shoal.chains.lift.step import LAGS, Ahead, EntryMetric, View, image, off_diagonal
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import in_time
 from shoal.core.walk import Kernel
+from shoal.mechanisms.cone import CEILING, Rule, slopes, tighten
 
 WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import (
+from shoal.chains.model import recurrent_classes, stationary_law
+from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.walk import UNIT, Kernel, Powers, PowerWalk, next_support, time_reversal
+from shoal.mechanisms.cone import (
     CEILING,
     Memory,
     PairLaws,
@@ -23,10 +27,6 @@ from shoal.additive.cone import (
     tighten,
     two_valued,
 )
-from shoal.chains.model import recurrent_classes, stationary_law
-from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.errors import InputError
-from shoal.core.walk import UNIT, Kernel, Powers, PowerWalk, next_support, time_reversal
 
 if TYPE_CHECKING:
     from shoal.chains.lift.neighbours import NeighbourSide

@@ -9,7 +9,7 @@ to C_{t+a} by one map for every t, which grows with C. So one step carries a bou
 stretch of entries over to the stretch a entries later, and where the map sends a bound below itself
 it holds for all later entries. C is told against the law of the first entry of a stretch: there it
 is D itself, and the laws compared are that entry's own. After a node laws do not matter, and C is
-D. Proof: shoal/additive/lift.md, "Stretches". Rounds up.
+D. Proof: shoal/mechanisms/lift.md, "Stretches". Rounds up.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.cone import Rule, tighten
 from shoal.chains.lift.solver import FixedPoint
 from shoal.chains.lift.step import FAINT, Ahead, Behind, EntryMetric, View, image, off_diagonal
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
+from shoal.mechanisms.cone import Rule, tighten
 
 LONGEST = 0.02  # of the entries a side reaches: the longest stretch, and the longest lag
 SHORT_LAGS = (1, 2, 4, 8)  # tried besides the length of a stretch, where the limit needs such

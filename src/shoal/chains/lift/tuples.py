@@ -7,7 +7,7 @@ independent, so E[M | Y_u = y] changes from y to y' by at most
 
 where one step ahead shows one new entry, the last of its tuple, and one step back one, the first.
 An entry i is told apart by at most Λ(law of Y_u | Z_i = x, law of Y_u | Z_i = x'; G_u), for every
-tuple u that holds it: the smallest counts. Proof: shoal/additive/lift.md.
+tuple u that holds it: the smallest counts. Proof: shoal/mechanisms/lift.md.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
 from shoal.chains.lift.side import LiftLoss, LiftSide, Searched, future_side, past_side
 from shoal.chains.lift.step import DRIFT, FAINT, Ahead, Behind, EntryMetric, behind
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.walk import UNIT, Powers, reached
+from shoal.mechanisms.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
 
 
 @dataclass(frozen=True, eq=False)

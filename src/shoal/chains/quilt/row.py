@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.additive.quilt import CHAIN, ActiveQuilt, QuiltCertificate
 from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.nodes import ChainNodes, largest
 from shoal.chains.quilt.scale import (
@@ -29,6 +28,7 @@ from shoal.chains.quilt.search import Cost, QuiltLoss, Scale, Survey, SurveyGoal
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.walk import UNIT
+from shoal.mechanisms.quilt import CHAIN, ActiveQuilt, QuiltCertificate
 
 if TYPE_CHECKING:
     from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary
@@ -260,7 +260,7 @@ def influence_matrix_scale(
     X_i changes: 0 unless |i - j| = 1 on a chain. Every transition between possible values must be
     positive: with zeros Γ cannot see what a chain copies. `length` None: every length. Rounds up.
     Ghosh & Kleinberg 2016 as Song, Wang & Chaudhuri 2017 run it; proof in
-    additive/influence_matrix.md.
+    mechanisms/influence_matrix.md.
     """
     chain = ChainNodes(transition, initial)
     if not _positive(chain, length):

@@ -39,7 +39,7 @@ from shoal.core.walk import UNIT
 # The worst node of a chain: early nodes one by one, the settled rest all at once.
 #
 # Why a finite search is enough for long chains and for chains of any length is proved in
-# additive/markov_quilt.md; in short: with more entries on either side a node never needs less
+# mechanisms/markov_quilt.md; in short: with more entries on either side a node never needs less
 # noise, because dropping an end-point that leaves the chain keeps |N| and never raises e.
 
 
@@ -390,7 +390,7 @@ def interval_scale(
     p0 = P(0→0) in [low[0], high[0]], p1 = P(1→1) in [low[1], high[1]]. Where p0 + p1 >= 1 every
     influence of every quilt of every node grows with p0 and with p1; where p0 + p1 <= 1 it falls
     with both. So the supremum is attained at a corner, and the answer is exact: rounding up only.
-    Proof: additive/markov_quilt.md, "Rectangles of two-state chains".
+    Proof: mechanisms/markov_quilt.md, "Rectangles of two-state chains".
     """
     found = [
         IntervalResult(any_initial_scale(two_state(*corner), length, epsilon, reach), corner)

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.choice import loss_as_drawn
 from shoal.audit.result import (
     CHAIN,
     FREQUENCIES,
@@ -58,6 +57,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.progress import in_time, part
+from shoal.mechanisms.choice import loss_as_drawn
 
 MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
 RAREST_OUTPUT = 1e-250  # probability of an output that is still written out

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS
-from shoal.additive.plans import Mechanism
 from shoal.contexts.checks import task as mask_task
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
@@ -43,6 +41,8 @@ from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.events.secrets import Events, MaskOptions
+from shoal.mechanisms.choice import LOSS_TOLERANCE, MECHANISMS
+from shoal.mechanisms.plans import Mechanism
 
 SENSITIVE, SIMULATABLE, PROBABILISTIC = "mask-sensitive", "mask-simulatable", "mask-probabilistic"
 HYBRID, ADAPTIVE, OPTIMAL = "mask-hybrid", "mask-adaptive", "mask-optimal"

@@ -341,8 +341,8 @@ def _leak_of_events(request: Request) -> StreamLeak:
 
 def leak_of_contexts(request: Request, eta: str | None) -> StreamLeak:
     """What hiding exactly the sensitive contexts gives away."""
-    from shoal.additive.choice import choose
     from shoal.contexts.checks.task import MaskCertificate
+    from shoal.mechanisms.choice import choose
 
     if eta is not None:
         raise InputError(

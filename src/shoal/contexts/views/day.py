@@ -150,9 +150,9 @@ def _largest(shares: dict[str, float]) -> list[tuple[str, float]]:
 def _checks(
     comparison: RowComparison, slots: int, *, wide: bool, ascii_only: bool
 ) -> list[tuple[str, ...]]:
-    from shoal.additive.choice import standing
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
+    from shoal.mechanisms.choice import standing
 
     width = show.BAR_WIDTH if wide else show.HALF // 2
     return [

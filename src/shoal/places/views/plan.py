@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from shoal.additive.choice import choose, standing
 from shoal.cli import show
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.cli.leak import StreamLeak
@@ -15,6 +14,7 @@ from shoal.cli.plan import PlanView
 from shoal.core.errors import Refused
 from shoal.core.numbers import finite, positive, significant
 from shoal.core.plan import Plan
+from shoal.mechanisms.choice import choose, standing
 from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine, machine_of

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.additive.choice import calibrate
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.data.entries import LEAST_VISITS, people_of, read_table
 from shoal.data.generate import friends_places
+from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import (
     EARTH_RADIUS_KM,

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.additive.choice import cautions, choose
-from shoal.additive.lift import leakage
 from shoal.chains.fit import fit_chain
 from shoal.chains.fit_check import FitCheck, check_fit
 from shoal.chains.model import MarkovChain
@@ -24,6 +22,8 @@ from shoal.core.task import Task
 from shoal.data.generate import activity_table
 from shoal.data.read import load_columns, read
 from shoal.data.table import Columns, Dataset, from_table, owners_and_times
+from shoal.mechanisms.choice import cautions, choose
+from shoal.mechanisms.lift import leakage
 from shoal.noise.primitives import SeededRng
 from shoal.studio import props
 from shoal.studio.bench import number, request_of, spec_text, text
@@ -34,7 +34,7 @@ from shoal.studio.work import Say
 STOPS = [round(0.02 * 2 ** (k / 2), 4) for k in range(21)]
 SIMULATED = 100  # releases of the same data, to show how they spread
 MOST_STATES_MAPPED = 60  # a heat map of more is no picture; the command line takes more
-OWN = ("additive", "chains")  # families whose mechanisms are about series
+OWN = ("mechanisms", "chains")  # families whose mechanisms are about series
 EXAMPLES = {"activity": "one person's week: lie, sit, stand, walk, ride, run"}
 COMMANDS = (
     "shoal leak shoal.toml",

@@ -10,12 +10,12 @@ from typing import Any
 
 import networkx as nx
 
-from shoal.additive.choice import Choice, choose
-from shoal.additive.lift import leakage
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
 from shoal.data.generate import contact_network
+from shoal.mechanisms.choice import Choice, choose
+from shoal.mechanisms.lift import leakage
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable

@@ -34,8 +34,8 @@ from shoal.contexts.checks.rows import mask
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry
-from shoal.mechanisms.choice import verify_promise
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import verify_promise
 
 LENGTH = 100
 SPACING = 1e-4  # of the grid, in scales: what its maximum is proved to

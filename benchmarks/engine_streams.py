@@ -59,7 +59,7 @@ def once(work: Callable[[Path], object]) -> Taken:
 def town_plan(side: int = 20) -> Plan:
     """Positions on a map of side × side cells, neighbours indistinguishable."""
     from shoal.core.task import Task
-    from shoal.mechanisms.choice import MECHANISMS, calibrated
+    from shoal.mechanisms.table import MECHANISMS, calibrated
     from shoal.places.map import SquareGrid
     from shoal.places.policy import PolicyGraph
     from shoal.places.queries import coordinates

@@ -29,9 +29,10 @@ from shoal.core.codec import Bools, Floats
 from shoal.core.errors import ShoalError
 from shoal.core.progress import time_limit
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import calibrated, choose, row_named
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.plans import additive_body
 from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.table import calibrated, row_named
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.interchange import parse_bif
 

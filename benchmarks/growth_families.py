@@ -27,7 +27,8 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import calibrated, choose, row_named
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import calibrated, row_named
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.interchange import parse_bif
 from shoal.networks.lift import BagLift, NetworkLift, hamming_metrics

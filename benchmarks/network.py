@@ -20,8 +20,9 @@ import numpy as np
 
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Query, Task
-from shoal.mechanisms.choice import MECHANISMS, choose
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law

@@ -20,9 +20,9 @@ import numpy as np
 from shoal.chains.model import MarkovChain
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import calibrated, row_named
 from shoal.mechanisms.optimal_table import least_error
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import calibrated, row_named
 
 CHAINS = {
     "quick": [[0.8, 0.2], [0.3, 0.7]],

@@ -15,8 +15,8 @@ from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.row import chain_influences, chain_quilts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
-from shoal.mechanisms.choice import row_named
 from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.table import row_named
 from studies.chains import entry_task, timed
 from studies.report import Cell, Report, Table
 from studies.sources import activity, power

@@ -12,8 +12,8 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
 from shoal.mechanisms import quilt
-from shoal.mechanisms.choice import calibrated, row_named
 from shoal.mechanisms.queries import LinearQuery, count
+from shoal.mechanisms.table import calibrated, row_named
 
 
 def plan_or_none(name: str, task: Task, epsilon: Fraction) -> Plan | None:

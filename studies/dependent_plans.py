@@ -9,7 +9,7 @@ from typing import Any
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Query, Task
-from shoal.mechanisms.choice import calibrated, row_named
+from shoal.mechanisms.table import calibrated, row_named
 from studies.report import Figure, Table
 
 # name in the tables, row of the table of mechanisms

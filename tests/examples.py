@@ -25,10 +25,11 @@ from shoal.core.task import EachEntry
 from shoal.events.event import sequence, stay, visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import symmetric_hull
-from shoal.mechanisms.choice import MECHANISMS, calibrate
+from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.lift import Leakage
 from shoal.mechanisms.plans import Measured
 from shoal.mechanisms.queries import ExternalQuery, RunningStream, count, histogram, in_steps
+from shoal.mechanisms.table import MECHANISMS
 from shoal.networks.closeness import SecretCloseness
 from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.laplace import ZeroSumLaplace

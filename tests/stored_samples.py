@@ -31,8 +31,9 @@ from shoal.gateway.machines import Payer, stream_kind
 from shoal.gateway.vault import Vault
 from shoal.ledger import Signer, SqlLedger, compose, open_ledger
 from shoal.ledger.export import account_objects, total_object
-from shoal.mechanisms.choice import MECHANISMS, calibrate, verify_promise
+from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import RunningStream, count, in_steps
+from shoal.mechanisms.table import MECHANISMS, verify_promise
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine
 from shoal.places.stream import LocationStream

@@ -87,12 +87,8 @@ if TYPE_CHECKING:
         Session as Session,
         open_ledger as open_ledger,
     )
-    from shoal.mechanisms.choice import (
-        MECHANISMS as MECHANISMS,
-        calibrate as calibrate,
-        epsilon_for as epsilon_for,
-        verify_promise as verify_promise,
-    )
+    from shoal.mechanisms.budgets import epsilon_for as epsilon_for
+    from shoal.mechanisms.choice import calibrate as calibrate
     from shoal.mechanisms.lift import (
         attach as attach,
         leakage as leakage,
@@ -104,6 +100,7 @@ if TYPE_CHECKING:
         mean as mean,
         weighted_sum as weighted_sum,
     )
+    from shoal.mechanisms.table import MECHANISMS as MECHANISMS, verify_promise as verify_promise
     from shoal.mechanisms.variables import variable_sum as variable_sum
     from shoal.networks.bayesnet import BayesNet as BayesNet
     from shoal.networks.closeness import closeness as closeness

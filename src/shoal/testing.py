@@ -27,7 +27,7 @@ from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
 from shoal.core.registry import KINDS, dumps, loads
 from shoal.core.task import Task
-from shoal.mechanisms.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, row_named
+from shoal.mechanisms.table import LOSS_TOLERANCE, MECHANISMS, calibrated, row_named
 
 # thirds and tenths are no doubles: a rounding that goes the wrong way shows
 AMOUNTS: tuple[Number, ...] = (Fraction(1, 3), "0.7", 2)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from shoal.mechanisms.choice import MECHANISMS
+from shoal.mechanisms.table import MECHANISMS
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
 

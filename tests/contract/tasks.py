@@ -23,8 +23,8 @@ from shoal.core.task import EachEntry, Model, Query, Secrets, Task
 from shoal.events.event import at_least, visit
 from shoal.events.pairs import Event, SecretPairs
 from shoal.events.secrets import Events
-from shoal.mechanisms.choice import MECHANISMS
 from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.mechanisms.table import MECHANISMS
 from shoal.mechanisms.variables import VariableSum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion

@@ -14,17 +14,10 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms import exact
-from shoal.mechanisms.choice import (
-    MECHANISMS,
-    NOISE_NOT_WORTH_TIME,
-    calibrate,
-    calibrated,
-    choose,
-    epsilon_for,
-    row_named,
-    verify_promise,
-)
+from shoal.mechanisms.budgets import epsilon_for
+from shoal.mechanisms.choice import NOISE_NOT_WORTH_TIME, calibrate, choose
 from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.table import MECHANISMS, calibrated, row_named, verify_promise
 from shoal.testing import with_scale
 from tests.contract.tasks import TASKS
 
@@ -70,7 +63,7 @@ def test_a_named_row_that_does_not_apply_says_why() -> None:
 
 def test_when_nothing_applies_every_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {name: MECHANISMS[name] for name in ("laplace", "group")}
-    monkeypatch.setattr(shoal.mechanisms.choice, "MECHANISMS", rows)
+    monkeypatch.setattr(shoal.mechanisms.table, "MECHANISMS", rows)
     with pytest.raises(Refused, match=r"no mechanism gives pufferfish for this task \(group: a"):
         choose(TASKS["any-length"], Fraction(1))
 
@@ -85,7 +78,7 @@ def test_a_row_that_breaks_its_promise_is_caught(monkeypatch: pytest.MonkeyPatch
     broken = row._replace(calibrate=too_little)
     with pytest.raises(PromiseBroken, match=r"group promised 1 and its own check measures 1\.001"):
         calibrated(broken, TASK, Fraction(1))
-    monkeypatch.setitem(shoal.mechanisms.choice.MECHANISMS, "group", broken)
+    monkeypatch.setitem(shoal.mechanisms.table.MECHANISMS, "group", broken)
     with pytest.raises(PromiseBroken):
         choose(TASK, Fraction(1), "group")
     choice = choose(TASK, Fraction(1))
@@ -125,7 +118,7 @@ def test_a_row_over_its_limit_never_ends_the_choice(
     steps: dict[str, Any] = {where: beyond}
     broken = MECHANISMS["lift"]._replace(**steps)
     rows = {"lift": broken, "group": MECHANISMS["group"]}
-    monkeypatch.setattr(shoal.mechanisms.choice, "MECHANISMS", rows)
+    monkeypatch.setattr(shoal.mechanisms.table, "MECHANISMS", rows)
     choice = choose(TASK, Fraction(1))
     assert choice.plan.mechanism == "group"
     told = choice.alternatives["lift"]
@@ -134,7 +127,7 @@ def test_a_row_over_its_limit_never_ends_the_choice(
     assert not told.startswith("lift does not apply")
     with pytest.raises((Refused, InputError), match=r"at most|than there are"):
         choose(TASK, Fraction(1), "lift")
-    monkeypatch.setattr(shoal.mechanisms.choice, "MECHANISMS", {"lift": broken})
+    monkeypatch.setattr(shoal.mechanisms.table, "MECHANISMS", {"lift": broken})
     with pytest.raises((Refused, InputError), match=r"at most|than there are"):
         choose(TASK, Fraction(1))
 
@@ -148,7 +141,7 @@ def test_ties_in_cost_go_to_the_earlier_row(monkeypatch: pytest.MonkeyPatch) -> 
     twin = row._replace(name="twin", calibrate=renamed)
     for order in ((twin, row), (row, twin)):
         rows = {entry.name: entry for entry in order}
-        monkeypatch.setattr(shoal.mechanisms.choice, "MECHANISMS", rows)
+        monkeypatch.setattr(shoal.mechanisms.table, "MECHANISMS", rows)
         choice = choose(TASK, Fraction(1))
         assert list(choice.alternatives) == list(rows)
         assert choice.plan.mechanism == order[0].name
@@ -163,7 +156,7 @@ def test_an_unproved_row_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> Non
         return replace(with_scale(plan, Fraction(20)), guarantee=promise, cost=0.0)
 
     rows = {"claimed": row._replace(name="claimed", calibrate=claimed), "group": row}
-    monkeypatch.setattr(shoal.mechanisms.choice, "MECHANISMS", rows)
+    monkeypatch.setattr(shoal.mechanisms.table, "MECHANISMS", rows)
     choice = choose(TASK, Fraction(1))
     assert choice.plan.guarantee.proved
     assert isinstance(choice.alternatives["claimed"], Plan)

@@ -14,7 +14,8 @@ import pytest
 import shoal
 from shoal.core.errors import DataError, InputError
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, choose
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import MECHANISMS
 from tests.event_oracle import happens
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[0.8, 0.2], length=10)
@@ -70,7 +71,7 @@ def test_rows_keep_their_promise_and_survive_storage(row: str, query: shoal.Quer
     plan = shoal.calibrate(query, shoal.Events.of(VISIT), CHAIN, epsilon="0.5", mechanism=row)
     assert exact_loss(plan, VISIT) <= 0.5 + 1e-9
     assert shoal.loads(shoal.dumps(plan)) == plan
-    assert shoal.mechanisms.choice.confirmed(plan) is plan
+    assert shoal.mechanisms.table.confirmed(plan) is plan
     quieter = shoal.calibrate(query, shoal.Events.of(VISIT), CHAIN, epsilon="1.5", mechanism=row)
     assert scale_of(quieter) < scale_of(plan)
 

@@ -20,7 +20,7 @@ import shoal
 from shoal.core.charge import AsEntryDP
 from shoal.core.codec import SCHEMA, digest, encode
 from shoal.core.plan import Additive, Plan
-from shoal.mechanisms.choice import MECHANISMS, composition_of, confirmed, verify_promise
+from shoal.mechanisms.table import MECHANISMS, composition_of, confirmed, verify_promise
 from tests.contract.tasks import OWN, TASKS, plan_of
 
 ROWS = sorted(MECHANISMS)

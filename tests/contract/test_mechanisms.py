@@ -10,7 +10,8 @@ import pytest
 
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive
-from shoal.mechanisms.choice import MECHANISMS, choose
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import MECHANISMS
 from shoal.testing import CHECKS, check_proof, check_refusal
 from tests.contract.tasks import OWN, TASKS, amounts, plan_of
 

@@ -12,8 +12,8 @@ import pytest
 import shoal
 from shoal.core.family import families
 from shoal.core.plan import Plan
-from shoal.mechanisms.choice import MECHANISMS
 from shoal.mechanisms.plans import Mechanism
+from shoal.mechanisms.table import MECHANISMS
 from shoal.testing import check_family, check_mechanism, check_refusal, with_scale
 from tests.contract.tasks import OWN, TASKS, amounts
 

@@ -16,8 +16,8 @@ from shoal.chains.quilt.scale import bound_scale
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from tests.errata.printed import breach_law, printed_gap, vertex_cut_scale
 
 

@@ -21,7 +21,7 @@ from shoal.contexts.search.beliefs import encoded
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, verify_promise
+from shoal.mechanisms.table import MECHANISMS, verify_promise
 from tests.errata.printed import cached_check
 
 STATES = ("s", "x")

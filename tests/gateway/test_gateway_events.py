@@ -28,7 +28,7 @@ from shoal.gateway.problems import Problem
 from shoal.gateway.store import ALL
 from shoal.gateway.streams import clock_of
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
 from tests.gateway.gateway_house import House

@@ -15,8 +15,8 @@ import pytest
 from shoal.chains.closeness import max_divergence
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.closeness import closeness
 from shoal.networks.contagion import Contagion, exponential_law

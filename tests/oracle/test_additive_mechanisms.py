@@ -17,8 +17,8 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
 from shoal.events.pairs import Event, SecretPairs
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from shoal.testing import with_scale

@@ -22,7 +22,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.events.secrets import MaskOptions
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.laplace import LatticeLaplace
 from tests.event_oracle import happens
 from tests.oracle.test_event_noise import path_laws, random_cases, secrets_of, true_loss

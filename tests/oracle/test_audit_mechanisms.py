@@ -17,8 +17,8 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.events.pairs import SecretPairs
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import LinearQuery
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from tests.oracle import (
     test_audit_events as events,

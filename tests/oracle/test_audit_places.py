@@ -22,7 +22,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.policy import REPAIRS, LocationSet, PolicyGraph

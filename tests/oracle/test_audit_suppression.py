@@ -21,7 +21,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
 
 CHECKS = sorted(n for n in MECHANISMS if n.startswith("mask-") and n != "mask-online")
 SOUND = [name for name in CHECKS if name != "mask-sensitive"]

@@ -28,7 +28,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.progress import heard
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
 
 Rng = np.random.Generator
 

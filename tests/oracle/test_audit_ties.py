@@ -18,8 +18,8 @@ import pytest
 from shoal.audit.exact import audit
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.records.field import PairwiseField

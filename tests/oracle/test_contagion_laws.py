@@ -12,8 +12,8 @@ import pytest
 from shoal.core.task import EachEntry, Task
 from shoal.core.walk import LOST
 from shoal.events.pairs import Event, SecretPairs
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.cone import raised
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.contagion import Contagion
 from shoal.networks.lift_row import CrowdLift
 from shoal.networks.table import JointTable

@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.core.errors import Refused
 from shoal.core.task import Task
-from shoal.mechanisms.choice import calibrated, row_named, verify_promise
+from shoal.mechanisms.table import calibrated, row_named, verify_promise
 from shoal.networks import quilts
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import moral

@@ -16,7 +16,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine

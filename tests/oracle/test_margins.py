@@ -25,11 +25,11 @@ from shoal.core.walk import Powers
 from shoal.events.automaton import law_of
 from shoal.events.filter import TrackSums, program_of
 from shoal.events.secrets import Events
-from shoal.mechanisms.choice import MECHANISMS, verify_promise
 from shoal.mechanisms.cone import RULES, leak, prepare
 from shoal.mechanisms.mixture import lattice_loss, mixture_loss
 from shoal.mechanisms.optimal_table import Tabulated
 from shoal.mechanisms.plans import eta_above, float_below
+from shoal.mechanisms.table import MECHANISMS, verify_promise
 from shoal.noise.primitives import round_up
 from shoal.places.events import Carried
 from shoal.places.runtime import carried

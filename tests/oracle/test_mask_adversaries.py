@@ -18,7 +18,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from tests.mask_enumeration import joint, random_chain
 from tests.oracle.test_mask_oracle import policy_of
 

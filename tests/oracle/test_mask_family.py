@@ -17,7 +17,8 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated, choose, verify_promise
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
 from tests.mask_enumeration import (
     expected_releases,
     highest_prefix_rise,

@@ -15,7 +15,7 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS
+from shoal.mechanisms.table import MECHANISMS
 from shoal.noise.primitives import SeededRng
 from tests.mask_enumeration import random_chain
 

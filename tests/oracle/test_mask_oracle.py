@@ -20,7 +20,7 @@ from shoal.contexts.search.window import windowed
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, verify_promise
+from shoal.mechanisms.table import MECHANISMS, verify_promise
 from tests.mask_enumeration import (
     Policy,
     expected_releases,

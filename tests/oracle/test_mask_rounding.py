@@ -21,7 +21,7 @@ from shoal.contexts.search import beliefs
 from shoal.contexts.search.beliefs import Day, memoryless_rise, prepare, segment_rise
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.task import Task
-from shoal.mechanisms.choice import verify_promise
+from shoal.mechanisms.table import verify_promise
 
 TINY = (0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1e-80, 1e-16, 2.0**-30, 0.25)
 Law = list[Decimal]

@@ -13,8 +13,9 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
-from shoal.mechanisms.choice import MECHANISMS, calibrated, choose
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion

@@ -13,9 +13,10 @@ from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive
 from shoal.core.task import EachEntry
-from shoal.mechanisms.choice import calibrate, verify_promise
+from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.lift import leakage
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import verify_promise
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks import lift_row
 from shoal.networks.bayesnet import BayesNet

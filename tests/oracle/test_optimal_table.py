@@ -27,16 +27,11 @@ from shoal.core.task import Model, Task
 from shoal.ledger.rules import compose
 from shoal.mechanisms import optimal_table
 from shoal.mechanisms.answer_laws import answer_weights
-from shoal.mechanisms.choice import (
-    MECHANISMS,
-    calibrated,
-    choose,
-    confirmed,
-    least_error,
-    verify_promise,
-)
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.exact import TABLE as NAME
 from shoal.mechanisms.optimal_table import WHOLE, Tabulated
+from shoal.mechanisms.table import MECHANISMS, calibrated, confirmed, verify_promise
+from shoal.mechanisms.usefulness import least_error
 from shoal.networks.contagion import Contagion, exponential_law
 from tests.networks import joint_of, random_network
 from tests.oracle import enumeration

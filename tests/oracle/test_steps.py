@@ -31,9 +31,10 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.ledger.rules import compose
 from shoal.mechanisms import steps
-from shoal.mechanisms.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.plans import task_guarantee
 from shoal.mechanisms.steps import NAME, SAVED, PlainLine, StepLaw, Stepped, StepsCertificate
+from shoal.mechanisms.table import MECHANISMS, calibrated, confirmed, verify_promise
 from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng
 from shoal.noise.steps import SteppedNoise

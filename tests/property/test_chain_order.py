@@ -10,7 +10,7 @@ import pytest
 import shoal
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
-from shoal.mechanisms.choice import calibrated, row_named
+from shoal.mechanisms.table import calibrated, row_named
 
 CLOSE = 1 + 1e-6  # the window of exact and the fixed point of the lift stop at such a tolerance
 LENGTH = 6

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from shoal.core.errors import StoredError
 from shoal.core.registry import dumps, loads
 from shoal.jobs.live import KeyedRng, Live, LiveReading
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.packed import (
     HEADER,
     VERSION,

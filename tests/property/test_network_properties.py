@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import count, weighted_sum
 from shoal.mechanisms.quilt import composed_loss
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.graph import d_connected

@@ -18,8 +18,9 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
-from shoal.mechanisms.choice import MECHANISMS, calibrate
+from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.table import JointTable
 

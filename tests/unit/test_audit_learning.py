@@ -15,9 +15,10 @@ from shoal.audit.statistical import audit_black_box, audit_neighbours
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
-from shoal.mechanisms.choice import MECHANISMS, calibrate, calibrated
+from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.plans import Rounds
 from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids

@@ -15,8 +15,8 @@ from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS
 from shoal.studio.props import audit_densities
 
 CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit & rest", "<walk>"], length=20)

@@ -15,8 +15,8 @@ from shoal.chains.families import AnyInitialLaw, MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
 from shoal.mechanisms.queries import count, histogram
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from shoal.testing import with_scale
 from tests.toys import TASK, stream_plan

@@ -17,7 +17,7 @@ from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from tests.oracle.enumeration import chain_law, conditional, order_law, table_law
 from tests.toys import TASK

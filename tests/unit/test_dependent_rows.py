@@ -15,9 +15,10 @@ from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.choice import MECHANISMS, calibrate, calibrated, choose
+from shoal.mechanisms.choice import calibrate, choose
 from shoal.mechanisms.plans import accuracy, accuracy_of_laplace
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.records.field import friend_field
 from shoal.records.rows import published_scale
 from shoal.records.sources import FriendModel

@@ -79,6 +79,8 @@ def test_no_model_secret_or_query_is_asked_for_its_type_where_numbers_are_comput
 # the one place each where a value is looked at: what it says everybody else uses
 NARROWING = (
     "mechanisms/choice.py",
+    "mechanisms/table.py",
+    "mechanisms/usefulness.py",
     "mechanisms/plans.py",
     "mechanisms/queries.py",
     "mechanisms/quilt.py",

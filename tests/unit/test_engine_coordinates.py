@@ -20,7 +20,7 @@ from shoal.jobs.job import Job, load_job
 from shoal.jobs.local import release_files
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.jobs import degrees, names_at
 from shoal.places.machine import grid_in_km
 from shoal.places.map import HexGrid, SquareGrid

@@ -12,7 +12,7 @@ import pytest
 from shoal.core.errors import InputError
 from shoal.jobs.live import NO_DAY, NO_ORDER, NO_SUBJECT, UNUSABLE, Live, LiveReading, stream_key
 from shoal.jobs.spark import KEY, checkpoint_key
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from tests.locations import running_task
 from tests.unit.test_engine_live import SECRET, masked  # noqa: F401
 

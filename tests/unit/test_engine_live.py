@@ -18,7 +18,7 @@ from shoal.core.plan import Plan
 from shoal.jobs.live import KeyedRng, Live, LiveReading, stream_key
 from shoal.jobs.spark import STATE, advanced
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.machine import grid_in_km
 from tests.engine_jobs import plan as histogram_plan
 from tests.locations import running_task, town_task

@@ -22,7 +22,8 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import load_job
 from shoal.jobs.spark import check_java, check_reach
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrate, calibrated
+from shoal.mechanisms.choice import calibrate
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.records.kmeans import centroids
 from shoal.records.ties import RecordGroups
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write

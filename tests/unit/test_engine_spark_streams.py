@@ -19,7 +19,7 @@ from shoal.core.plan import Plan
 from shoal.jobs.live import Live, LiveReading, stream_key
 from shoal.jobs.spark import KEY, PROVIDER, ROCKS, checkpoint_key, live_stream
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.locations import running_task, town_task
 

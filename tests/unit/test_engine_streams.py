@@ -21,7 +21,7 @@ from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.stream import LocationStream
 from tests.engine_jobs import plan, refused, released
 from tests.locations import running_task, town_task

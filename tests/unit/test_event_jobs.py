@@ -18,7 +18,7 @@ from shoal.core.task import Task
 from shoal.jobs.drawing import seeded_source
 from shoal.jobs.live import Live, LiveReading
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.events import event_curve
 from shoal.places.packed import from_bytes, to_bytes
 from shoal.places.policy import PolicyGraph

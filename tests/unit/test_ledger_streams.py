@@ -20,7 +20,7 @@ from shoal.core.plan import Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import Session, SqlLedger, open_ledger
-from shoal.mechanisms.choice import MECHANISMS
+from shoal.mechanisms.table import MECHANISMS
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
 from tests.locations import running_task

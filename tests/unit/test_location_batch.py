@@ -13,7 +13,7 @@ import pytest
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.ledger.store import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
 from shoal.places.tracks import TrackColumns, release_tracks, tracks_of

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import shoal
-from shoal.mechanisms.choice import MECHANISMS
+from shoal.mechanisms.table import MECHANISMS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "location.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -14,7 +14,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.motion import motion_of, posterior
 from shoal.core.task import Task
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement

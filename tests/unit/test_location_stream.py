@@ -17,7 +17,8 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger.store import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated, choose
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT, LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph

@@ -26,7 +26,7 @@ from shoal.contexts.search.window import windowed
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
 from shoal.core.errors import Refused
-from shoal.mechanisms.choice import MECHANISMS, verify_promise
+from shoal.mechanisms.table import MECHANISMS, verify_promise
 
 CHECKS = list(pacing.WORK_SHARES)
 TENTHS = np.arange(11) / 10

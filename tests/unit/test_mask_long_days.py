@@ -23,7 +23,7 @@ from shoal.contexts.search.beliefs import (
 from shoal.contexts.search.pacing import Effort, SlowSearch
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import Refused
-from shoal.mechanisms.choice import verify_promise
+from shoal.mechanisms.table import verify_promise
 
 DELTA = Fraction(1, 10)
 CLINIC = SensitiveContexts.of("0")

@@ -31,7 +31,8 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import open_ledger
-from shoal.mechanisms.choice import MECHANISMS, choose
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import MECHANISMS
 from shoal.noise.primitives import SeededRng
 from shoal.spec.request import read_request
 from studies.mask_tradeoff import for_set_labels

@@ -14,7 +14,8 @@ import shoal
 from shoal.audit.exact import audit_noise
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.choice import calibrated, choose, row_named
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import calibrated, row_named
 from tests.networks import lattice, literature
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,10 @@ from shoal.core.charge import AsEntryDP
 from shoal.core.errors import Refused
 from shoal.core.task import EachEntry, Task
 from shoal.ledger.rules import compose
-from shoal.mechanisms.choice import MECHANISMS, calibrated, choose
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.lift import leakage
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import (

@@ -10,7 +10,7 @@ import pytest
 import shoal
 from shoal.attacks.beliefs import attack, released
 from shoal.core.progress import doing, heard, told
-from shoal.mechanisms import choice
+from shoal.mechanisms import budgets, choice
 from shoal.networks import large
 from shoal.records.sources import FriendModel
 from shoal.records.ties import RecordDomain
@@ -79,16 +79,16 @@ def test_the_least_budget_is_the_least_and_found_in_few_tries(
         tried.append(amount)
         return first(task, amount, *rest, **more)
 
-    monkeypatch.setattr(choice, "choose", counted)
+    monkeypatch.setattr(budgets, "choose", counted)
     wish: dict[str, Any] = {"mechanism": mechanism}
     asked = (shoal.count("ab", "a"), shoal.EachEntry(), CHAIN)
-    found = choice.epsilon_for(*asked, error=error, **wish)
-    tries, place = len(tried), choice.BUDGETS.index(found)
+    found = budgets.epsilon_for(*asked, error=error, **wish)
+    tries, place = len(tried), budgets.BUDGETS.index(found)
     # noise in steps has no scale from which a budget could be guessed: some doublings, then halves
     guessed = shoal.calibrate(*asked, epsilon=found, **wish).mechanism != "steps"
     assert tries <= (6 if guessed else 20)
     bounds = [
-        shoal.calibrate(*asked, epsilon=choice.BUDGETS[at], **wish).error()
+        shoal.calibrate(*asked, epsilon=budgets.BUDGETS[at], **wish).error()
         for at in (place - 1, place)
     ]
     assert bounds[0] is not None

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import shoal
 from shoal.cli import app
 from shoal.mechanisms import RunningStream, in_steps
-from shoal.mechanisms.choice import verify_promise
+from shoal.mechanisms.table import verify_promise
 from shoal.spec.request import parse_request
 
 CHAIN = shoal.MarkovChain.of([[0.7, 0.3], [0.4, 0.6]], states=["still", "moving"])

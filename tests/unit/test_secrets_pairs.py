@@ -10,8 +10,9 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
-from shoal.mechanisms.choice import calibrate, verify_promise
+from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import count
+from shoal.mechanisms.table import verify_promise
 from shoal.networks.table import JointTable
 
 TABLE = JointTable.of([[0.4, 0.1], [0.1, 0.4]], variables=["ann", "bob"])

@@ -25,7 +25,7 @@ from shoal.core.registry import KINDS, dumps, loads
 from shoal.gateway.machines import STREAM_KINDS, Payer
 from shoal.gateway.vault import Vault
 from shoal.ledger import SqlLedger, open_ledger
-from shoal.mechanisms.choice import verify_promise
+from shoal.mechanisms.table import verify_promise
 from tests.stored_samples import (
     advance_stream,
     begun_streams,

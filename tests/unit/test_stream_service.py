@@ -19,7 +19,7 @@ from shoal.core.plan import Fresh, Late, Plan, Release, Repeated, Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import SqlLedger, open_ledger
-from shoal.mechanisms.choice import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet
 from shoal.places.stream import LocationStream

@@ -18,9 +18,10 @@ from shoal.chains.quilt.row import chain_quilts
 from shoal.contexts.attack import attack_contexts
 from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_limit, time_over
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
-from shoal.mechanisms.choice import choose, verify_promise
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.lift import climb, largest_eta
 from shoal.mechanisms.mixture import narrowed
+from shoal.mechanisms.table import verify_promise
 from shoal.networks import large
 from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng

@@ -13,7 +13,7 @@ import pytest
 import shoal
 from shoal.contexts.online import OnlineCertificate
 from shoal.core.plan import UselessRelease
-from shoal.mechanisms.choice import usefulness
+from shoal.mechanisms.usefulness import usefulness
 
 MATRIX = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7]]
 

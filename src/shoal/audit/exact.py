@@ -32,10 +32,10 @@ from shoal.core.task import (
     each_entry,
 )
 from shoal.core.walk import Coded, Walk, backward, by_value, forward
-from shoal.mechanisms.choice import MECHANISMS, loss_as_drawn
 from shoal.mechanisms.optimal_table import Tabulated
 from shoal.mechanisms.plans import Measured, Rounds, eta_above, keeps_total
 from shoal.mechanisms.queries import LinearQuery, Running, linear
+from shoal.mechanisms.table import MECHANISMS, loss_as_drawn
 from shoal.mechanisms.variables import VariableSum, per_variable
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 

@@ -22,10 +22,10 @@ from shoal.core.errors import PromiseBroken, Refused, ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import Model, each_entry
 from shoal.core.walk import Coded, Walk, backward, by_value, forward
-from shoal.mechanisms.choice import MECHANISMS, loss_as_drawn
 from shoal.mechanisms.plans import eta_above
 from shoal.mechanisms.queries import linear
 from shoal.mechanisms.steps import Stepped
+from shoal.mechanisms.table import MECHANISMS, loss_as_drawn
 
 EVERY_LENGTH, LONGEST = 10, 40  # series followed at every length up to one, and once at the other
 MOST_ANSWERS, MOST_OUTCOMES = 600, 2**14  # of a series, and of a table, that are gone through

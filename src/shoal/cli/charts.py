@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan, Release
-from shoal.mechanisms.choice import standing
+from shoal.mechanisms.table import standing
 
 if TYPE_CHECKING:
     from shoal.cli.plan import RowComparison

@@ -45,7 +45,7 @@ class RowComparison:
 
     def standing(self, plan: Plan) -> str:
         """What the promise of a row is worth, and of how many releases."""
-        from shoal.mechanisms.choice import standing
+        from shoal.mechanisms.table import standing
 
         if self.every is None:
             return standing(plan)
@@ -55,7 +55,8 @@ class RowComparison:
 
 def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
     """Every row calibrated on `task`; refused when the one asked for is."""
-    from shoal.mechanisms.choice import MECHANISMS, choose
+    from shoal.mechanisms.choice import choose
+    from shoal.mechanisms.table import MECHANISMS
 
     choice = choose(task, epsilon, mechanism)
     alternatives = choice.alternatives or {
@@ -68,7 +69,7 @@ def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
 def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str, Any]:
     """The object `shoal plan --json` prints; of work that was cut short without the least error."""
     from shoal.core.codec import encode
-    from shoal.mechanisms.choice import verify_promise
+    from shoal.mechanisms.table import verify_promise
 
     plan = comparison.plan
     return {
@@ -102,7 +103,7 @@ def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str
 
 
 def _useful(plan: Plan, cut: bool = False) -> dict[str, Any]:
-    from shoal.mechanisms.choice import least_error, usefulness
+    from shoal.mechanisms.usefulness import least_error, usefulness
 
     found, worst = usefulness(plan), mean_error(plan)
     least = None if cut else least_error(plan)

@@ -245,7 +245,7 @@ def _report(
 ) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
     from shoal.ledger.budget import total_of_parts_or_none, words_of_parts
-    from shoal.mechanisms.choice import cautions
+    from shoal.mechanisms.usefulness import cautions
 
     error = plan.error()
     wish.warn_of_seed()

@@ -20,7 +20,7 @@ from shoal.contexts.search.beliefs import AfterGaps
 from shoal.core.charge import Charge, Ledger, Rng, source_for
 from shoal.core.errors import InputError, StoredError
 from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream
-from shoal.mechanisms.choice import LOSS_TOLERANCE, verify_promise
+from shoal.mechanisms.table import LOSS_TOLERANCE, verify_promise
 
 
 def advance(plan: Plan, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:

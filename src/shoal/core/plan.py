@@ -396,7 +396,7 @@ class Plan(Shown, Value):
     def explain(self) -> str:
         """The plan in plain words: short paragraphs, one question each, for who has to act."""
         error = self.error()
-        useful, careful = load("shoal.mechanisms.choice:in_words")(self)
+        useful, careful = load("shoal.mechanisms.usefulness:in_words")(self)
         models = [model.describe() for model in self.task.family]
         shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
         protected = plan_act("protected", self)
@@ -445,7 +445,7 @@ def _warn(plan: Plan) -> None:
 
     From the plan alone, so that a warning tells nothing of the data.
     """
-    for sentence in load("shoal.mechanisms.choice:cautions")(plan):
+    for sentence in load("shoal.mechanisms.usefulness:cautions")(plan):
         warnings.warn(sentence, UselessRelease, stacklevel=3)
 
 

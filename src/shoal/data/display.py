@@ -18,8 +18,9 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Release, Releases, Stream
 from shoal.data.frames import like
 from shoal.ledger.budget import Budget, running_eta
-from shoal.mechanisms.choice import Choice, standing
+from shoal.mechanisms.choice import Choice
 from shoal.mechanisms.lift import Leakage
+from shoal.mechanisms.table import standing
 
 if TYPE_CHECKING:
     import polars as pl

@@ -20,7 +20,7 @@ from shoal.data.rows import MISSING
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
 from shoal.jobs.journal import fits
-from shoal.mechanisms.choice import LOSS_TOLERANCE, verify_promise
+from shoal.mechanisms.table import LOSS_TOLERANCE, verify_promise
 from shoal.spec.fields import parse_stored, read_text
 from shoal.spec.request import DataSection, parse_request
 

@@ -22,7 +22,7 @@ from shoal.core.plan import Plan
 from shoal.ledger.rules import WAYS_OUT, any_total, least_total
 from shoal.ledger.schema import NO_LINK, Head
 from shoal.ledger.totals import Conversions, NotConverted, Tally, from_counts, more, sum_eta
-from shoal.mechanisms.choice import LOSS_TOLERANCE
+from shoal.mechanisms.table import LOSS_TOLERANCE
 
 EACH = "*"
 LIFETIME = "**"  # how a limit over all periods together is stored

@@ -34,10 +34,10 @@ from shoal.ledger.totals import (
     whole_promises,
 )
 from shoal.mechanisms.answer_laws import one_number, same_answer_loss
-from shoal.mechanisms.choice import LOSS_TOLERANCE, verify_promise
 from shoal.mechanisms.lift import leakage
 from shoal.mechanisms.plans import float_below
 from shoal.mechanisms.quilt import composed_loss
+from shoal.mechanisms.table import LOSS_TOLERANCE, verify_promise
 from shoal.noise.laplace import is_laplace
 from shoal.records.coefficients import sensitivities
 from shoal.records.field import PairwiseField

@@ -22,8 +22,8 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.progress import cut_short, in_time, time_over, told
 from shoal.core.task import Secrets
-from shoal.mechanisms.choice import loss_as_drawn
 from shoal.mechanisms.cone import leak, prepare
+from shoal.mechanisms.table import loss_as_drawn
 from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.primitives import LatticeEmission
 from shoal.places.events import replay

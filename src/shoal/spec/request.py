@@ -40,8 +40,10 @@ from shoal.core.plan import CONFIDENCE, Plan
 from shoal.core.progress import time_limit
 from shoal.core.records import shown_names
 from shoal.core.task import Model, Query, Task
-from shoal.mechanisms.choice import MECHANISMS, choose, epsilon_for
+from shoal.mechanisms.budgets import epsilon_for
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.lift import NAME as LIFT
+from shoal.mechanisms.table import MECHANISMS
 from shoal.spec.fields import (
     ModelSection,
     NumberRow,

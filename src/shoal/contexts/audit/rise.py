@@ -57,7 +57,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.progress import in_time, part
-from shoal.mechanisms.choice import loss_as_drawn
+from shoal.mechanisms.table import loss_as_drawn
 
 MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
 RAREST_OUTPUT = 1e-250  # probability of an output that is still written out

@@ -41,8 +41,8 @@ from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.events.secrets import Events, MaskOptions
-from shoal.mechanisms.choice import LOSS_TOLERANCE, MECHANISMS
 from shoal.mechanisms.plans import Mechanism
+from shoal.mechanisms.table import LOSS_TOLERANCE, MECHANISMS
 
 SENSITIVE, SIMULATABLE, PROBABILISTIC = "mask-sensitive", "mask-simulatable", "mask-probabilistic"
 HYBRID, ADAPTIVE, OPTIMAL = "mask-hybrid", "mask-adaptive", "mask-optimal"

@@ -152,7 +152,7 @@ def _checks(
 ) -> list[tuple[str, ...]]:
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
-    from shoal.mechanisms.choice import standing
+    from shoal.mechanisms.table import standing
 
     width = show.BAR_WIDTH if wide else show.HALF // 2
     return [

@@ -14,7 +14,8 @@ from shoal.cli.plan import PlanView
 from shoal.core.errors import Refused
 from shoal.core.numbers import finite, positive, significant
 from shoal.core.plan import Plan
-from shoal.mechanisms.choice import choose, standing
+from shoal.mechanisms.choice import choose
+from shoal.mechanisms.table import standing
 from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine, machine_of

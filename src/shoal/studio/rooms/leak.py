@@ -22,8 +22,9 @@ from shoal.core.task import Task
 from shoal.data.generate import activity_table
 from shoal.data.read import load_columns, read
 from shoal.data.table import Columns, Dataset, from_table, owners_and_times
-from shoal.mechanisms.choice import cautions, choose
+from shoal.mechanisms.choice import choose
 from shoal.mechanisms.lift import leakage
+from shoal.mechanisms.usefulness import cautions
 from shoal.noise.primitives import SeededRng
 from shoal.studio import props
 from shoal.studio.bench import number, request_of, spec_text, text

@@ -26,7 +26,7 @@ from shoal.gateway.clock import steady_clock
 from shoal.gateway.machines import Payer, context_curves, stream_kind
 from shoal.gateway.problems import Problem
 from shoal.gateway.store import ALL
-from shoal.gateway.streams import clock_of
+from shoal.gateway.windows import clock_of
 from shoal.ledger import open_ledger
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.policy import PolicyGraph

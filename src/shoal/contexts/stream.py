@@ -236,6 +236,10 @@ def goes_on(stored: Plan, plan: Plan) -> bool:
     return same and stored.mechanism.startswith("mask-") and verify_promise(stored) <= amount
 
 
+class DayBegun(InputError):
+    """A day that was charged before, so that its first slot may have been shown already."""
+
+
 def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = "") -> Release:
     """Charges one day for one stream of it, before its first slot; refused when it has begun.
 
@@ -249,7 +253,7 @@ def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: s
 
     release = ledger.settle(charge, begin)
     if not any(release is own for own in begun):  # what was drawn and overtaken does not count
-        raise InputError(
+        raise DayBegun(
             f"day {day!r} of subject {subject!r} has begun already; go on from the stored state of "
             "that stream, or begin with the next day"
         )

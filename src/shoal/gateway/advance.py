@@ -77,7 +77,7 @@ class LiveStream:
     """A stream as a transaction finds it; `closed` is the ordinal of the slot that closes next.
 
     `pauses` are [from, until) in ordinals, the last perhaps without an end (None). `swap` is a plan
-    that takes over when the day, or the step, ends.
+    that takes over with the first slot of its clock.
     """
 
     uid: str
@@ -142,7 +142,7 @@ def advance(
         return Taken(stream, PAUSE, ordinal)
     if ordinal < stream.standing.decided:
         return Taken(stream, None, ordinal)
-    if stream.swap is not None and ordinal >= stream.clock.day_ends(stream.closed):
+    if stream.swap is not None and ordinal >= stream.swap[2].first:
         return Taken(stream, EARLY, ordinal)  # another plan takes over before it
     try:
         observed = stream.kind.observed(stream.plan, reading.content)
@@ -226,11 +226,10 @@ def _state_at(stream: LiveStream, ordinal: int) -> bytes:
 
 
 def _swapped(stream: LiveStream) -> LiveStream:
-    """The stream under its next plan, when a day or step has just ended and nothing waits."""
-    due = stream.swap is not None and stream.clock.first_of_day(stream.closed)
-    if not due or stream.standing.pending or stream.standing.decided != stream.closed:
+    """Return the stream under its next plan, once all slots before that plan's first are closed."""
+    if stream.swap is None or stream.closed < stream.swap[2].first:
         return stream
-    assert stream.swap is not None
+    assert not stream.standing.pending, "a slot of the next plan was drawn under the old one"
     plan_id, plan, clock = stream.swap
     state = stream.kind.carried(stream.plan, stream.standing.state, plan)
     standing = replace(stream.standing, seen=state)

@@ -40,7 +40,7 @@ class Clock:
 
     `first` is the ordinal that day 0 begins with; `begins` is its date for kind "day", its UTC
     seconds for kind "every". `grace` is how long after its end a slot stays open for readings that
-    are under way.
+    are under way. `lived` is the last date that an earlier clock of this stream covered.
     """
 
     kind: Literal["day", "every"]
@@ -52,6 +52,7 @@ class Clock:
     seconds: float = 0.0
     grace: float = 0.0
     first: int = 0
+    lived: str = ""
 
     def slot(self, ordinal: int) -> Slot:
         """The slot of that ordinal."""

@@ -18,9 +18,9 @@ import numpy as np
 from shoal.contexts.audit.events import UNREAD, slot_beliefs
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.stream import advance as mask_step, open_day
+from shoal.contexts.stream import DayBegun, advance as mask_step, open_day
 from shoal.core.charge import Ledger, SystemRng
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, OtherHistory
 from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.events.automaton import PathLaw
@@ -42,6 +42,12 @@ WIRE_DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
 OTHER_MODEL = (
     "the new plan is for another model; applications remember what was shown under the old one, so "
     "give a plan on the same model, or begin a stream of another name"
+)
+
+EVENTS_ON_ONE_SIDE = (
+    "one of the stream's plan and the new plan watches events and the other does not, and what one "
+    "shows would tell of the events without being counted; give a plan that watches events where "
+    "the stream's does, and none where it does not"
 )
 
 
@@ -122,9 +128,10 @@ class StreamKind:
         return True
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
-        """The state as another plan goes on from it; refused when it cannot.
+        """Return the state from which another plan goes on; refused when it cannot.
 
-        Plans are swapped between two days or steps, which are independent.
+        Plans are swapped between two days or steps. Days are independent in the model, so a plan
+        that has days begins with the law of its day; steps of places go on from what was shown.
         """
         return self.begin(new)
 
@@ -162,10 +169,17 @@ class Contexts(StreamKind):
     def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
         before, charged = _unpacked(state)
         if not charged:
-            open_day(plan, account.ledger, subject=account.subject, day=account.period)
+            self._open(plan, account)
         after, shown = mask_step(plan, before, observed, SystemRng())
         status = SUPPRESSED if shown is None else SHOWN
         return _packed(after, charged=True), ShownSlot(status, {"context": shown})
+
+    def _open(self, plan: Plan, account: Payer) -> None:
+        """Charge the day; refused as other charges are where the ledger knows it as begun."""
+        try:
+            open_day(plan, account.ledger, subject=account.subject, day=account.period)
+        except DayBegun as error:
+            raise OtherHistory(str(error), ("go on with the next day",)) from None
 
     def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
         nothing = {"context": None}
@@ -251,8 +265,10 @@ class Places(StreamKind):
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if machine_of(new).chain != machine_of(plan).chain:
             raise InputError(OTHER_MODEL)
-        days = _watched(plan), _watched(new)
-        return state if days == (None, None) else self.begin(new)
+        watched = _watched(plan) is not None
+        if (_watched(new) is not None) != watched:
+            raise InputError(EVENTS_ON_ONE_SIDE)
+        return self.begin(new) if watched else state
 
     def room(self, plan: Plan) -> int:
         hidden = machine_of(plan).runtime.motion.hidden

@@ -10,21 +10,17 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, insert, select, update
 
 from shoal.core.plan import Plan
-from shoal.events.window import SlotClock
 from shoal.gateway.advance import LiveStream, Standing, begun
-from shoal.gateway.clock import MINUTES_A_DAY, Clock, checked_zone, day_clock, steady_clock
+from shoal.gateway.clock import Clock
 from shoal.gateway.copies.head import pause_mark, row_mark
 from shoal.gateway.machines import (
-    COUNTS,
     PLACES,
     STREAM_KINDS,
     hides_silence,
@@ -36,10 +32,10 @@ from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.store import Store, check_count
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS, TAKEN
 from shoal.gateway.vault import Vault
+from shoal.gateway.windows import SAME_MOMENT, Covered, clock_of, next_clock
 
 PUBLISH, HIDE = "publish", "hide"
 DAY = 86400.0
-MOST_DAYS_AHEAD = 366  # days from today on which a clock may begin
 LAST = 32_503_680_000.0  # the year 3000: calendars end, and a slot after the last one must not
 MOST_PLANS = 256  # kept built
 CLOCK = time.time
@@ -73,7 +69,7 @@ def open_stream(
     if row is not None and row.forgotten is None:
         change(house, connection, address, row, asked, now)
         return False
-    after = 0
+    after, covered = 0, None
     if row is not None:
         if row.closes > now:
             raise Problem(
@@ -82,12 +78,15 @@ def open_stream(
                 "about, is over: applications remember what they saw of it",
                 until=datetime.fromtimestamp(row.closes, UTC).isoformat(timespec="seconds"),
             )
-        after = row.closed
+        after, covered = row.closed, _covered_by(row)
         connection.execute(delete(STREAMS).filter_by(**address._asdict()))
     plan = stored_plan(house, connection, address.space, asked["plan"])
-    _check_alone(house, connection, address, apart=bool(asked.get("independent")))
+    apart = bool(asked.get("independent"))
+    _check_alone(house, connection, address, apart=apart)
+    _check_forgotten(row, plan, apart=apart)
     _check_silence(plan, asked.get("silence") or PUBLISH)
-    clock = clock_of(plan, asked.get("clock") or {}, asked.get("timezone") or "UTC", now, after)
+    zone = asked.get("timezone") or "UTC"
+    clock = clock_of(plan, asked.get("clock") or {}, zone, now, after, covered=covered)
     stream = begun(
         LiveStream(
             uid=secrets.token_hex(12),
@@ -114,7 +113,7 @@ def open_stream(
         "plan": stream.plan_id,
         "clock": stream.clock.as_text(),
         "silence": stream.silence,
-        "apart": bool(asked.get("independent")),
+        "apart": apart,
         "closed": stream.closed,
         "closes": stream.clock.closes(stream.closed),
         "key": key,
@@ -149,11 +148,17 @@ def change(
     asked: dict[str, Any],
     now: float,
 ) -> None:
-    """Another plan for a stream, from the end of its day or step on; what is the same stays."""
+    """Give a stream another plan, slots or zone from the end of its day or step on.
+
+    `windows.next_clock` says when. What the outputs of the old plan tell of the new promise:
+    `StreamKind.carried`.
+    """
     stream = loaded(house, connection, row)
     if asked.get("silence", stream.silence) != stream.silence:
         raise Problem(409, "silence is part of the promise; begin a stream of another name")
-    if asked["plan"] == stream.plan_id and not asked.get("clock"):
+    zone = asked.get("timezone") or stream.clock.zone
+    same = asked["plan"] == stream.plan_id and zone == stream.clock.zone
+    if same and not asked.get("clock"):
         connection.execute(changed(address, swap=None))
         return
     plan = stored_plan(house, connection, address.space, asked["plan"])
@@ -164,9 +169,7 @@ def change(
     first = max(
         stream.clock.day_ends(stream.closed), stream.clock.day_ends(stream.standing.decided - 1)
     )
-    begins = stream.clock.slot(first).opens
-    zone = asked.get("timezone") or stream.clock.zone
-    clock = clock_of(plan, asked.get("clock") or {}, zone, begins - 1e-6, first, like=stream.clock)
+    clock = next_clock(plan, asked.get("clock") or {}, zone, stream.clock, first)
     swap = json.dumps([asked["plan"], clock.stored()])
     connection.execute(changed(address, swap=swap))
 
@@ -234,79 +237,6 @@ def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
     )
 
 
-def clock_of(
-    plan: Plan, asked: dict[str, Any], zone: str, now: float, after: int, like: Clock | None = None
-) -> Clock:
-    """The clock a person asked for: of equal slots, or by the wall clock of the plan's model.
-
-    `after` is the ordinal its first slot has; `like` is the clock it replaces.
-    """
-    kind = stream_kind(plan)
-    slots, own = kind.slots(plan), kind.clock(plan)
-    every, grace = asked.get("every"), float(asked.get("grace") or (like.grace if like else 0.0))
-    if every is None and like is not None and like.kind == "every":
-        every = like.seconds
-    if every is not None and own is not None and kind is PLACES:
-        raise not_understood(
-            "clock.every is given, or the stream has it, and the events of the plan are by the "
-            "clock; leave it out, or begin a stream of another name"
-        )
-    if every is None and own is None:
-        raise not_understood("clock.every is missing; say how many seconds a slot lasts")
-    if every is not None:
-        begins = (now // every + 1) * every
-        if kind is COUNTS:  # steps of whole hours are those of the wall clock
-            whole, offset = every * slots, _offset(zone, now)
-            begins = (now + offset) // whole * whole - offset
-        begins = now + 1e-6 if like else begins
-        clock = steady_clock(seconds=every, slots=slots, begins=begins, zone=zone, grace=grace)
-    else:
-        assert own is not None
-        local = datetime.fromtimestamp(now, ZoneInfo(checked_zone(zone))).date()
-        clock = day_clock(
-            slots=slots,
-            minutes=own.slot_minutes,
-            start=own.start_minute % MINUTES_A_DAY,
-            zone=zone,
-            begins=_first_day(own, slots, local, asked.get("begins")),
-            grace=grace,
-        )
-    return replace(clock, first=after)
-
-
-def _offset(zone: str, now: float) -> float:
-    """Seconds that the wall clock of a zone is ahead of UTC."""
-    ahead = datetime.fromtimestamp(now, ZoneInfo(checked_zone(zone))).utcoffset()
-    return 0.0 if ahead is None else ahead.total_seconds()
-
-
-def _first_day(own: SlotClock, slots: int, today: date, asked: str | None) -> date:
-    """The date of slot 0: today, or of a model of a week the day of its start that was last."""
-    begins = today if asked is None else _date(asked, today)
-    if not own.slot_minutes or own.calendar(slots) == "day":
-        return begins
-    late = (begins.weekday() - own.start_minute // MINUTES_A_DAY) % 7
-    if asked is not None and late:
-        raise not_understood(
-            f"clock.begins is {asked}, {late} day(s) after the day of the week on which the model "
-            "of the plan begins; leave it out, or name that day"
-        )
-    return begins - timedelta(days=late)
-
-
-def _date(asked: str, today: date) -> date:
-    """The date that was asked for; refused when there is none, or it is years away."""
-    try:
-        found = date.fromisoformat(asked)
-    except ValueError:
-        found = date.min
-    if abs((found - today).days) > MOST_DAYS_AHEAD:
-        raise not_understood(
-            f"clock.begins is {asked}; name a date within a year of today, such as {today}"
-        )
-    return found
-
-
 def sealed(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
     """The name of the key and the state of a stream, of one length whatever it is."""
     room = 3 * stream.kind.room(stream.plan) + 2048  # in base64, with one slot that waits
@@ -357,6 +287,29 @@ def _check_alone(house: House, connection: Connection, address: Address, *, apar
             "either may; join their wishes in one plan, or say independent = true if neither "
             "tells of the other",
         )
+
+
+def _check_forgotten(row: Row[Any] | None, plan: Plan, *, apart: bool) -> None:
+    """Refuse a plan under the name of a forgotten stream of places if only one watches events.
+
+    What one shows tells of the events, and no day parts the two in the model.
+    """
+    if row is None or apart or row.kind != PLACES.name or kind_of(plan) is not PLACES:
+        return
+    if bool(_clock(row.clock).slots) != bool(PLACES.slots(plan)):
+        raise Problem(
+            409,
+            "of this plan and that of the forgotten stream of this name one watches events and "
+            "the other does not, and what one shows may tell of the events; say independent = true "
+            "if it does not",
+        )
+
+
+def _covered_by(row: Row[Any]) -> Covered:
+    """Return what the slots of a forgotten stream covered; its day is over."""
+    clock = _clock(row.clock)
+    last = clock.slot(max(clock.first, clock.after(row.closes - SAME_MOMENT) - 1))
+    return Covered(row.closes, max(clock.lived, last.day) if clock.kind == "day" else clock.lived)
 
 
 def row_of(connection: Connection, address: Address, *, lock: bool = False) -> Any:

@@ -116,7 +116,7 @@ def _plans() -> None:
     print(f"{'building the model':<28}{time.perf_counter() - start:>8.2f} s, {held:.0f} MiB")
     query = weighted_sum(model.states or (), {str(v): v for v in range(SIZE)})
     task = Task(query=query, secrets=EachEntry(), family=(model,))
-    for row in ("group", "dependent-means", "dependent-additive", "dependent-published"):
+    for row in ("group", "dependent-means", "dependent-published"):
         _timed_plan(row, task)
     field = friend_field(WEAK, domain, 100_000, drawn)
     start = time.perf_counter()

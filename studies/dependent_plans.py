@@ -17,7 +17,6 @@ PAIRWISE = {
     "no dependence (laplace)": "laplace",
     "group over components": "group",
     "conditional means": "dependent-means",
-    "Eq. 18 over components": "dependent-additive",
     "baseline L·ΔQ, L of pairs": "dependent-baseline",
     "published, Eq. 14": "dependent-published",
     "published, Eq. 18": "dependent-published-18",

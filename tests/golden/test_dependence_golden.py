@@ -20,7 +20,7 @@ from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.plans import accuracy, accuracy_of_laplace
 from shoal.mechanisms.queries import count, weighted_sum
 from shoal.networks.table import JointTable
-from shoal.records.coefficients import contributions, printed_losses
+from shoal.records.coefficients import published_losses
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence, RecordDomain
 from studies.dependent_separation import separations
@@ -71,13 +71,13 @@ def test_the_fixed_point_is_found_from_above() -> None:
     law = np.array([[4, 2, 1, 1], [2, 4, 2, 1], [1, 2, 4, 2], [1, 1, 2, 4]]) / 34
     model = Dependence.of(domain, 3, [[0, 1], [1, 2], [0, 2]], law)
     query = weighted_sum(model.states or (), {"1": 1, "2": 2, "4": 4})
-    adds = contributions(query, model)
-    assert adds is not None
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(5)):
-        plan = calibrate(query, EachEntry(), model, epsilon=epsilon, mechanism="dependent-additive")
+        plan = calibrate(
+            query, EachEntry(), model, epsilon=epsilon, mechanism="dependent-published-18"
+        )
         scale = scale_of(plan)
-        assert printed_losses(model, adds, scale).max() <= float(epsilon)
-        assert printed_losses(model, adds, 0.999 * scale).max() > float(epsilon)
+        assert published_losses(model, 4.0, scale, printed=True).max() <= float(epsilon)
+        assert published_losses(model, 4.0, 0.999 * scale, printed=True).max() > float(epsilon)
 
 
 def test_the_exclusive_or_breaks_the_published_row() -> None:
@@ -114,7 +114,7 @@ def test_a_threshold_query_breaks_eq_18() -> None:
     found = audit(plan)
     assert found.violated
     assert found.lower == pytest.approx(expected["exact_loss"], rel=1e-6)
-    sound = calibrate(query, EachEntry(), model, epsilon=1, mechanism="dependent-additive")
+    sound = calibrate(query, EachEntry(), model, epsilon=1, mechanism="dependent-means")
     assert scale_of(sound) == pytest.approx(2.0)
     assert audit(sound).lower == pytest.approx(1.0)
 

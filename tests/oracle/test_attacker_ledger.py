@@ -255,7 +255,6 @@ def ties(rng: np.random.Generator) -> World:
         (
             "group",
             "dependent-means",
-            "dependent-additive",
             "dependent-field",
             "dependent-baseline",
             "dependent-published",

@@ -27,7 +27,7 @@ from shoal.records.ties import Dependence, RecordDomain
 from shoal.testing import with_scale
 from tests.oracle.enumeration import Law, entry_loss, table_law
 
-PROMISED = ("dependent-additive", "dependent-means", "group")
+PROMISED = ("dependent-means", "group")
 CLAIMED = (
     "correlated-sensitivity",
     "dependent-baseline",
@@ -197,7 +197,7 @@ def test_promises_are_kept_and_claims_are_judged_in_many(row: str) -> None:
     assert (figures["violated"] > 0) == (row in CLAIMED)
 
 
-@pytest.mark.parametrize("row", ["dependent-additive", "dependent-field", "dependent-means"])
+@pytest.mark.parametrize("row", ["dependent-field", "dependent-means"])
 def test_half_of_the_noise_is_found_out(row: str) -> None:
     caught = 0
     for plan, _ in plans(row, 12, seed=52):

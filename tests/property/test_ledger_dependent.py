@@ -74,7 +74,7 @@ def test_additive_laplace_plans_add_under_every_law(seed: int, often: int, other
     table = JointTable.of(law / law.sum())
     model = pairs_of_table(table)
     weights = weighted_sum("01", {"0": -1, "1": 3})
-    first = plan_for(model, 0.5, "dependent-additive")
+    first = plan_for(model, 0.5, "dependent-means")
     second = plan_for(model, 1.0, "dependent-means", weights)
     total = compose([first] * often + [second] * other)
     ones = np.array([sum(place) for place in np.ndindex(2, 2, 2)], float)

@@ -12,7 +12,7 @@ from shoal.core.errors import DataError, InputError, Refused
 from shoal.core.records import sequences
 from shoal.core.registry import dumps, loads
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.elimination import Factor, elimination, joint, largest_sum
+from shoal.networks.elimination import Factor, elimination, joint
 from shoal.networks.graph import topological
 from shoal.noise.primitives import SeededRng
 from tests.contract.network_tasks import clinic, household
@@ -49,13 +49,6 @@ def test_a_path_given_by_order_and_a_greedy_one_agree() -> None:
         assert joint(factors, net.sizes, keep, net.elimination_order) == pytest.approx(
             joint(factors, net.sizes, keep), abs=1e-13
         )
-
-
-def test_the_largest_sum_skips_what_is_ruled_out() -> None:
-    one = Factor((0,), np.array([-np.inf, 1.0]))
-    two = Factor((0, 1), np.array([[np.inf, 5.0], [2.0, 3.0]]))
-    assert largest_sum([one, two], (2, 2)) == 4.0
-    assert largest_sum([Factor((0,), np.array([0.0, np.inf]))], (2,)) == np.inf
 
 
 def test_a_clear_refusal_instead_of_an_endless_run() -> None:

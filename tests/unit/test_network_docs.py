@@ -81,9 +81,7 @@ def test_the_tree_table(stay: str) -> None:
 def test_the_table_of_walks(strength: str) -> None:
     net = lattice(14, float(strength))
     task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(net,))
-    _, _, lift, quilt, matrix, group = row(strength)
-    if strength == ".1":  # four searches would take ten seconds
-        assert quilt == scale(calibrated(row_named("markov-quilt"), task, Fraction(1)))
+    _, _, lift, matrix, group = row(strength)
     assert lift == scale(calibrated(row_named("lift"), task, Fraction(1)))
     try:
         found = scale(calibrated(row_named("influence-matrix"), task, Fraction(1)))

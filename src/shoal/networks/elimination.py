@@ -144,16 +144,6 @@ def wide_weighted_joint(
     return _padded(turned, 0, width)
 
 
-def largest_sum(factors: Sequence[Factor], sizes: Sequence[int]) -> float:
-    """The largest sum of entries of all factors over the values of all variables.
-
-    Factors hold logarithms here. -inf anywhere rules an outcome out, whatever the others say.
-    """
-    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), ())
-    _affordable(max((step.terms for step in chosen.steps), default=1), 0)
-    return float(_run(chosen, [factor.table for factor in factors], _greatest))
-
-
 def _affordable(cells: int, kept: int) -> None:
     if cells > LARGEST_ELIMINATION:
         raise Refused(
@@ -318,20 +308,6 @@ def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
 def _marked(one: Floats, two: Floats | None, step: Step) -> Floats:
     """Products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
     return np.minimum(_multiplied(one, two, step), 1.0)
-
-
-def _greatest(one: Floats, two: Floats | None, step: Step) -> Floats:
-    """Sums of logarithms, the largest over what is summed out elsewhere."""
-    count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
-    total = _spread(one, step.labels[0], count)
-    if two is not None:
-        with np.errstate(invalid="ignore"):
-            total = total + _spread(two, step.labels[1], count)
-        total = np.where(np.isnan(total), -np.inf, total)  # -inf rules out, also against inf
-    gone = tuple(label for label in range(count) if label not in step.kept)
-    reduced = total.max(axis=gone) if gone else total
-    left = [label for label in range(count) if label in step.kept]
-    return np.transpose(reduced, [left.index(label) for label in step.kept])
 
 
 def _widely(one: Wide, two: Wide | None, step: Step) -> Wide:

@@ -1,10 +1,8 @@
-"""The lift on Bayesian networks: messages along a forest of blocks of variables, or of bags.
+"""The lift on Bayesian networks: messages along a forest of blocks of variables.
 
 Messages along the edges of a network's skeleton are unsound through a collider. A partition into
 blocks such that blocks, tied when some of their variables are tied in the moral graph, form a
 forest has no such trouble: given a block, everything on one side is independent of the rest.
-A network of small treewidth need not fall into small blocks: there bags of a tree decomposition
-overlap, and messages are about what two of them share.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.codec import Bools, Floats
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
@@ -26,7 +24,7 @@ from shoal.core.walk import UNIT, Wide
 from shoal.mechanisms.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
 from shoal.mechanisms.lift import climb
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.graph import Neighbours, connected_parts, distances, greedy_order, moral
+from shoal.networks.graph import Neighbours, connected_parts, distances, moral
 from shoal.networks.influence import joint_law, rows_given
 
 Block = tuple[int, ...]
@@ -257,43 +255,25 @@ class NetworkLift:
             messages[source, target] = told
         return messages
 
-    def _growth(
-        self,
-        block: int,
-        without: int | None,
-        eta: float,
-        messages: Messages,
-    ) -> Floats:
-        """G of a block, the messages of one neighbour and what is shared with it left out."""
-        total = eta * self._moved(block, self._shared(block, without))
+    def _growth(self, block: int, without: int | None, eta: float, messages: Messages) -> Floats:
+        """Return G of a block, (states, states), the message of the block `without` left out."""
+        total = eta * self._moved[block]
         for near in self.forest.neighbours(block):
             if near != without:
-                total = total + self._told_by(near, block, messages)
+                total = total + messages[near, block]
         return np.asarray(total * UP)
 
-    def _moved(self, block: int, gone: Block) -> Floats:
-        """E over the variables of a block but for some of them, per unit of eta."""
-        if (block, gone) not in self._entries:
-            states = self.states[block]
-            total = np.zeros((len(states.values),) * 2)
-            for place, v in enumerate(states.variables):
-                if v not in gone:
-                    own = states.values[:, place]
-                    total += self.metrics[v][np.ix_(own, own)]
-            self._entries[block, gone] = total
-        return self._entries[block, gone]
-
     @cached_property
-    def _entries(self) -> dict[tuple[int, Block], Floats]:
-        return {}
-
-    def _shared(self, block: int, other: int | None) -> Block:
-        """The variables two blocks next to each other share."""
-        return ()
-
-    def _told_by(self, near: int, block: int, messages: Messages) -> Floats:
-        """A message, between any two states of the block it goes to."""
-        return messages[near, block]
+    def _moved(self) -> tuple[Floats, ...]:
+        """E(b, b') of each block: the sum of the metrics of its variables, per unit of eta."""
+        found = []
+        for states in self.states:
+            total = np.zeros((len(states.values),) * 2)
+            for position, v in enumerate(states.variables):
+                own = states.values[:, position]
+                total += self.metrics[v][np.ix_(own, own)]
+            found.append(total)
+        return tuple(found)
 
     def _given(self, source: int, target: int) -> PairLaws:
         one, two = self.states[target], self.states[source]
@@ -347,85 +327,3 @@ def rows_of(values: Wide, roundings: int) -> PairLaws:
     """The rows of a joint table divided by their sums, with the rounding error of their logs."""
     error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
     return prepare(rows_given(values), possible=values.possible, error=2 * error)
-
-
-# Messages along a tree decomposition: bags of variables that overlap. Proof: bags.md.
-
-
-@lru_cache(maxsize=32)
-def tree_bags(net: BayesNet) -> Forest:
-    """A tree decomposition of the moral graph, one tree for each component; parents come first.
-
-    The bags of a greedy order of elimination: a variable with those it is tied to when its turn
-    comes hangs on the bag of the one among them whose turn comes next. A bag that lies in one
-    hanging on it is replaced by that one.
-    """
-    order = greedy_order(net.above, net.sizes, range(len(net.variables))).order
-    turn = {v: number for number, v in enumerate(order)}
-    ties = {v: set(near) for v, near in enumerate(moral(net.above))}
-    bags: dict[int, frozenset[int]] = {}
-    hangs_on: dict[int, int | None] = {}
-    for v in order:
-        near = ties.pop(v)
-        bags[v] = frozenset({v, *near})
-        hangs_on[v] = min(near, key=turn.__getitem__, default=None)
-        for u in near:
-            ties[u] |= near
-            ties[u] -= {u, v}
-    for v in order:
-        above = hangs_on[v]
-        if above is not None and bags[above] <= bags[v]:
-            bags[above] = bags.pop(v)
-            hangs_on.update((u, above) for u in bags if hangs_on[u] == v)
-    kept = [v for v in reversed(order) if v in bags]
-    place = {v: number for number, v in enumerate(kept)}
-    parents = (hangs_on[v] for v in kept)
-    return Forest(
-        tuple(tuple(sorted(bags[v])) for v in kept),
-        tuple(None if above is None else place[above] for above in parents),
-    )
-
-
-class BagLift(NetworkLift):
-    """The lift of a network along the bags of a tree decomposition.
-
-    With S the variables that bags C and D share, E over the variables of D outside S, and bag
-    states d:
-
-        message(D → C)(s, s') = Λ( P(X_D | X_S = s), P(X_D | X_S = s'); G of D without C ),
-        G of D without C (d, d') = E(d, d') + Σ over other bags next to D of their messages,
-
-    each at the values d and d' have on their own separator.
-    """
-
-    @cached_property
-    def forest(self) -> Forest:
-        return tree_bags(self.net)
-
-    @cached_property
-    def _separators(self) -> dict[tuple[int, int], tuple[Block, Ints]]:
-        """For bags next to each other what they share, and which of its possible values each state
-        of the first has, counted in one order for both."""
-        found = {}
-        for one, two in self.forest.ways():
-            shared = tuple(v for v in self.forest.blocks[one] if v in self.forest.blocks[two])
-            states = self.states[one]
-            places = [states.variables.index(v) for v in shared]
-            values = states.values[:, places]
-            _, which = np.unique(values, axis=0, return_inverse=True)
-            found[one, two] = shared, which.ravel()
-        return found
-
-    def _shared(self, block: int, other: int | None) -> Block:
-        return () if other is None else self._separators[block, other][0]
-
-    def _told_by(self, near: int, block: int, messages: Messages) -> Floats:
-        which = self._separators[block, near][1]
-        return messages[near, block][np.ix_(which, which)]
-
-    def _given(self, source: int, target: int) -> PairLaws:
-        states, which = self.states[source], self._separators[source, target][1]
-        law = joint_law(self.net, states.variables)
-        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
-        holds = np.arange(which.max() + 1)[:, None] == which[None, :]
-        return rows_of(weight.times(Wide.of(holds)), law.roundings)

@@ -23,7 +23,7 @@ from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import reaches
-from shoal.networks.lift import MAX_STATES, BagLift, NetworkLift, worse
+from shoal.networks.lift import MAX_STATES, NetworkLift, worse
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
 
@@ -38,8 +38,7 @@ TOO_LARGE = (
 
 
 class NetworkEntryLift:
-    """On a network: the smaller of the quilts and the block lift, or where blocks are too large
-    the lift by bags and the walks of influence."""
+    """On a network: the least of the quilts, the block lift and the walks of influence."""
 
     def __init__(self, net: BayesNet, query: Query | None) -> None:
         self._net, self._metrics = net, metrics_of(net, query)
@@ -71,14 +70,14 @@ class NetworkEntryLift:
 
     @cached_property
     def _lifted(self) -> NetworkLift | None:
-        """The lift by blocks, else by bags; None when both are too large.
+        """The lift by blocks; None when they are too large.
 
         Large blocks take minutes, and are looked at only where walks of influence never fade.
         """
         blocks = unless_refused(lambda: NetworkLift(self._net, self._metrics), None)
         if blocks is not None and blocks.largest > QUICK_BLOCK and self._fades:
             return None
-        return blocks or unless_refused(lambda: BagLift(self._net, self._metrics), None)
+        return blocks
 
     @property
     def _fades(self) -> bool:
@@ -95,16 +94,13 @@ class NetworkEntryLift:
     def _quilts(self) -> tuple[tuple[NodeQuilt, ...], ...] | None:
         """The quilts; None when the network is too large to search.
 
-        Rings of a large network are looked at where nothing else is to be had; all quilts of many
-        variables, which take minutes, where blocks serve or walks of influence never fade.
+        All quilts of many variables take minutes: they are searched where blocks serve too, or
+        where walks of influence never fade.
         """
-        strategy = strategy_for(self._net)
-        if strategy == "local" and (self._lifted is not None or self._fades):
-            return None
         many = len(self._net.variables) > QUICK_QUILTS
         if many and self._lifted is None and self._fades:
             return None
-        return unless_refused(lambda: network_quilts(self._net, strategy), None)
+        return unless_refused(lambda: network_quilts(self._net, strategy_for(self._net)), None)
 
     def _by_quilts(self, epsilon: float) -> LiftedModel | None:
         """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
@@ -116,7 +112,7 @@ class NetworkEntryLift:
         return LiftedModel.at(eta, near + worst.quilt.influence, worst.node, near, "quilt")
 
     def _by_itself(self, epsilon: float) -> LiftedModel | None:
-        """The answer of blocks or bags, or of the variable that reaches farthest.
+        """The answer of blocks, or of the variable that reaches farthest.
 
         Its eta is 0 when influences never fade.
         """

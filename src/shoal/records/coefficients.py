@@ -65,12 +65,6 @@ def printed_loss(conditional: Floats, radius: Floats, scale: float) -> Floats:
     return np.asarray(np.maximum(loss, 0.0) + (4.0 * len(radius) + 64.0) * UNIT * (1 + top / scale))
 
 
-def mean_radius(conditional: Floats, radius: Floats) -> Floats:
-    """max over x of E[radius(D_j) | x], what Eq. (18) falls to as σ grows. Rounds up."""
-    worst = (conditional @ radius).max(axis=-1)
-    return np.asarray(worst * (1.0 + (2.0 * len(radius) + 8.0) * UNIT))
-
-
 def _largest_gap(laws: Floats, exponent: Floats) -> Floats:
     """The largest log-ratio between two rows at any output, one per law."""
     seen = laws @ np.exp(exponent)
@@ -219,13 +213,6 @@ def printed_losses(model: Dependence, query: Contributions, scale: float) -> Flo
     per_law = printed_loss(model.conditionals(), radius, scale)
     rest = untied(model) * (float(radius.max()) / scale)
     return _raised(query.own / scale + tie_sums(model, per_law) + rest, model)
-
-
-def printed_limits(model: Dependence, query: Contributions) -> Floats:
-    """What printed_losses · σ falls to as σ grows, one per record: at least this scale · ε."""
-    radius = query.radius()
-    per_law = mean_radius(model.conditionals(), radius)
-    return query.own + tie_sums(model, per_law) + untied(model) * float(radius.max())
 
 
 def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:

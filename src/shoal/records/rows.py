@@ -36,7 +36,6 @@ from shoal.records.coefficients import (
     correlated_sensitivities,
     float_up,
     mean_sensitivities,
-    printed_limits,
     printed_losses,
     published_losses,
 )
@@ -197,7 +196,8 @@ def means_loss(plan: Plan) -> float:
 MEANS_ROW = Mechanism(MEANS, not_additive, calibrate_means, means_loss, about_records)
 
 
-# By the printed coefficients, for sums. Proof: dependent_additive.md.
+# By the printed coefficients, for sums: plans that are stored, no new ones. Proof:
+# dependent_additive.md.
 
 
 ADDITIVE = "dependent-additive"
@@ -216,23 +216,10 @@ class AdditiveTiesCertificate(TiesCertificate):
 
 
 def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of the least scale σ with σ ε ≥ max_i Σ_j ρ_ij(σ) Δ_j, ρ_ii = 1.
-
-    ρ depends on the scale it sets; Σ_j ρ_ij(σ) Δ_j / σ falls as σ grows, so bisection finds the
-    fixed point from above.
-    """
-    members = needed(task)
-    budget = float_below(epsilon)
-    low = max(float(printed_limits(*member).max()) for member in members) / budget
-    most = max(float(member[0].tied or 1) * member[1].own for member in members) / budget
-
-    def worst(scale: float) -> float:
-        return max(float(printed_losses(*member, scale).max()) for member in members)
-
-    scale = smallest_scale(worst, budget, 0.999 * low, 1.001 * max(most, low))
-    found = [printed_losses(*member, scale) * scale for member in members]
-    certificate = AdditiveTiesCertificate.of(found)
-    return laplace_plan(task, ADDITIVE, about_records(task, epsilon), scale, certificate)
+    """Refuse to make a plan: stored plans keep their re-check and their composition rule."""
+    raise Refused(
+        f"{ADDITIVE} makes no new plans, because {MEANS} never needs more noise; use {MEANS}"
+    )
 
 
 def additive_loss(plan: Plan) -> float:

@@ -121,7 +121,7 @@ AUDITED = ("Claim", "Measured", "Verdict", "Not checked")  # lines of an audit t
 EXAMPLES = """\b
 Examples:
   shoal demo
-  shoal demo --out /tmp/tour --json
+  shoal demo --out tour --json
 """
 
 

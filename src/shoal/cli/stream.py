@@ -30,7 +30,7 @@ LONGEST_LINE = 2**20  # characters: a reading is a few dozen
 MOST_REASONS = 100  # for which lines are told of by themselves; others are counted together
 VALUES = re.compile(r"'[^']*'|[0-9]+")  # what like reasons may differ in
 NOT_JSON = "it is not a JSON object; write one object a line"
-NOT_READ = "it is no reading of this stream, or comes too late"
+NOT_READ = "the line is not a reading of this stream, or its time is before the last one answered"
 
 EXAMPLES = """\b
 Examples:

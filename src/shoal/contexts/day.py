@@ -279,7 +279,7 @@ def fit_day(
     counts = _spread(_counts(coded, len(names)), whole(spread, "spread", least=0))
     firsts = np.bincount(coded[:, 0][coded[:, 0] >= 0], minlength=len(names)).astype(np.float64)
     if firsts.sum() == 0:
-        raise DataError("no day has a reading in its first slot; begin the day later")
+        raise DataError(_refusal_of_empty_start(coded, start_minute, slot_minutes))
     anywhere = _rows(counts.sum(axis=0), np.full((len(names), len(names)), 1 / len(names)), 0.0)
     prior = (anywhere + 1 / len(names)) / 2
     transition = _rows(counts, np.broadcast_to(prior, counts.shape), amount)
@@ -292,6 +292,16 @@ def fit_day(
         slot_minutes=slot_minutes,
         start_minute=start_minute,
     )
+
+
+def _refusal_of_empty_start(coded: Ints, start_minute: int, slot_minutes: int) -> str:
+    """Return the sentence for days without a reading in their first slot, with hours that work."""
+    read = np.flatnonzero((coded >= 0).any(axis=0))
+    if not read.size:
+        return "no day has a reading; give rows with a context and a time"
+    first, end = (start_minute + slot_minutes * int(slot) for slot in (read[0], coded.shape[1]))
+    hours = "-".join(f"{minute // 60:02d}:{minute % 60:02d}" for minute in (first, end))
+    return f"no day has a reading in its first slot; begin the day later, with hours {hours}"
 
 
 def likeliest_smoothing(

@@ -387,7 +387,7 @@ def fit_contexts(
                 start_minute=slots.start,
             )
         except DataError as error:
-            raise DataError(f"{error}; --hours says which hours a day has") from None
+            raise DataError(str(error).replace("hours ", "--hours ")) from None
     note_one_series(columns.series, rows["person"].n_unique())
     note_twins(rows["context"].drop_nulls().unique().sort())
     atomic_write(out, dumps(chain) + "\n")

@@ -22,7 +22,7 @@ from typing import Any
 from shoal.core.charge import AsEntryDP
 from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, Refused
-from shoal.core.family import Family, families
+from shoal.core.family import Family, families, plan_act
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
 from shoal.core.registry import KINDS, dumps, loads
@@ -192,9 +192,10 @@ def _lattice(plans: list[Plan]) -> str | None:
 def _explains(plans: list[Plan]) -> str | None:
     plan = plans[-1]
     text = plan.explain()
+    protected = plan_act("protected", plan)
     parts = [
         plan.task.query.describe(),
-        plan.task.secrets.describe(),
+        protected(plan) if protected else plan.task.secrets.describe(),
         plan.task.family[0].describe(),
         plan.guarantee.describe(),
         plan.body.describe(),

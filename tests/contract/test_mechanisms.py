@@ -57,10 +57,13 @@ def test_the_proof_lies_beside_the_row(row: str) -> None:
     check_proof(row)
 
 
+MAKES_NO_NEW_PLANS = {"dependent-additive"}  # their stored plans are tests of their own
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_has_tasks_of_its_own(row: str) -> None:
     assert MECHANISMS[row].name == row
-    assert len(OWN[row]) >= 2
+    assert len(OWN[row]) >= 2 or row in MAKES_NO_NEW_PLANS
 
 
 @pytest.mark.parametrize("name", TASKS)

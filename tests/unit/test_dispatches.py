@@ -123,7 +123,6 @@ SHARED = {
     "ASSUMED",
     "NOT_CHECKED",
     "SUFFIXES",
-    "UNIT",
     "ROUND",
 }
 

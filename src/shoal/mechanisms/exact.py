@@ -246,6 +246,7 @@ WASSERSTEIN_ROW = Mechanism(WASSERSTEIN, refuse_wasserstein, calibrate_wasserste
 
 
 TABLE = "optimal-table"
+MAX_ENTRIES_OF_SHORTER_TABLE = 20  # a table for every size takes about a second to make
 MAX_ANSWERS = 33  # programs over more answers take more than a second or so
 MAX_OUTCOMES = 2**14  # of a table that is gone through outcome by outcome
 
@@ -258,6 +259,26 @@ def refuse_table(task: Task) -> str | None:
     if reason is None:
         reason = _not_written_out(task)
     return refuse(task) if reason is None else reason
+
+
+def refuse_table_plan(task: Task) -> str | None:
+    """Return why no table is made for `task`, from its shape alone; None where one is made."""
+    reason = refuse_table(task)
+    if reason is None and narrows(task):
+        entries = max(len(answer_steps(model, task.query)) for model in task.family)
+        if entries > MAX_ENTRIES_OF_SHORTER_TABLE:
+            reason = (
+                f"the data may have fewer than {entries} entries, and a table for every size is "
+                f"made for up to {MAX_ENTRIES_OF_SHORTER_TABLE}; where data always has {entries}, "
+                "give the chain exactly = True"
+            )
+    return reason
+
+
+def narrows(task: Task) -> bool:
+    """Return whether every model covers shorter data and several series: a table is for one."""
+    walks = [model.walk() for model in task.family]
+    return all(not isinstance(walk, str) and not walk.fixed for walk in walks)
 
 
 def _not_written_out(task: Task) -> str | None:
@@ -363,11 +384,11 @@ def _asked_of(module: str, name: str) -> Callable[..., Any]:
 _table = partial(_asked_of, "optimal_table")
 TABLE_ROW = Mechanism(
     TABLE,
-    refuse_table,
+    refuse_table_plan,
     _table("calibrate"),
     _table("loss"),
     rules=_table("rules"),
-    narrows=_table("narrows"),
+    narrows=narrows,
 )
 
 

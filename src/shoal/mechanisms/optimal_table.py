@@ -30,7 +30,7 @@ from shoal.core.progress import LAST_EVALUATION, evaluation_in_time, time_left
 from shoal.core.task import Query, Task
 from shoal.mechanisms import exact
 from shoal.mechanisms.answer_laws import AnswerWeights, ValueWeights, answer_weights
-from shoal.mechanisms.exact import TABLE, refuse_table
+from shoal.mechanisms.exact import TABLE, narrows, refuse_table
 from shoal.mechanisms.plans import entry_level, float_below, task_guarantee
 from shoal.noise.primitives import uniform_below
 
@@ -39,7 +39,6 @@ KEPT_BACK = 1e-7  # of epsilon, for the solver's tolerance
 SHARES_MIXED_IN = tuple(
     10.0**-n for n in (8, 7, 6, 5, 4, 3, 2, 1)
 )  # of the law that ignores the answer
-MOST_ENTRIES_SHORTER = 20  # entries of a table for every size: its program takes about a second
 QUICK = 17  # answers of a program that takes a few hundredths of a second
 LARGEST_LOG_RATIO = 30.0  # log-ratios the program is given: e^30 is beyond what its solver resolves
 LEAST_ETA = Fraction(1, 10**9)  # a rule of addition needs one above 0
@@ -196,12 +195,6 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """The table whose largest expected error is least, certified after rounding."""
     shorter = narrows(task)
     weights = answer_weights(task, shorter)
-    if shorter and weights.entries > MOST_ENTRIES_SHORTER:
-        raise Refused(
-            f"{TABLE} does not apply: the data may have fewer than {weights.entries} entries, and "
-            f"a table for every size is made for up to {MOST_ENTRIES_SHORTER}; where data always "
-            f"has {weights.entries}, give the chain exactly = True"
-        )
     limit = _entry_limit(task, epsilon)
     found = _program(task, float_below(epsilon), limit, shorter)
     body, mixed = _certified(task, weights, shorter, found.table, (float_below(epsilon), limit))
@@ -244,12 +237,6 @@ def rules(plan: Plan) -> tuple[Composition, ...]:
     if eta is None:
         raise PromiseBroken("an output of the table tells two answers one entry apart for certain")
     return (AsEntryDP(eta),)
-
-
-def narrows(task: Task) -> bool:
-    """Whether all the task's models cover shorter data, and several series: a table is for one."""
-    walks = [model.walk() for model in task.family]
-    return all(not isinstance(walk, str) and not walk.fixed for walk in walks)
 
 
 def least_error(task: Task, epsilon: Fraction) -> float:

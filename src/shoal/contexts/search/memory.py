@@ -28,11 +28,11 @@ from shoal.contexts.search.beliefs import (
     segment_rise,
 )
 from shoal.contexts.search.decimals import Segment, settled_rise
+from shoal.contexts.search.kernels import NEVER
 from shoal.core.codec import Floats, Ints
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
 FineCodes = npt.NDArray[np.uint32]
-NEVER = -(1 << 40)  # the exponent of what is impossible
 
 
 @dataclass(frozen=True, slots=True)

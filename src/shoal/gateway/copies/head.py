@@ -37,7 +37,7 @@ EVERYWHERE = "*"  # the space of the one row
 CHECKPOINT = re.compile(r"[0-9a-f]{64}")  # all that a head file held before it was numbered
 
 
-class Head(NamedTuple):
+class NotedHead(NamedTuple):
     """How far a database had come.
 
     `database` names it, `number` grows by one with every note and `token` is random for each.
@@ -73,7 +73,7 @@ class HeadFile:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
 
-    def read(self) -> Head | None:
+    def read(self) -> NotedHead | None:
         """Return what is noted; None when there is no file.
 
         A file from before heads were numbered gives a head without a name and a number.
@@ -83,17 +83,17 @@ class HeadFile:
         except FileNotFoundError:
             return None
         if CHECKPOINT.fullmatch(content):
-            return Head("", 0, "", checkpoint=content)
+            return NotedHead("", 0, "", checkpoint=content)
         try:
             found = json.loads(content)
-            return Head(**found)
+            return NotedHead(**found)
         except (ValueError, TypeError):
             raise LedgerError(
                 f"{self.path} is no head of a gateway's database; bring back the file that the "
                 "gateway wrote, or name it in SHOAL_HEAD_FILE"
             ) from None
 
-    def write(self, head: Head) -> Head:
+    def write(self, head: NotedHead) -> NotedHead:
         """Note a head, whole or not at all, on the disk when this returns; return it."""
         head = head._replace(withdrawn=self._length())
         beside = self.path.with_name(self.path.name + ".new")
@@ -135,7 +135,7 @@ class HeadFile:
         if fresh:
             self._sync_folder()
 
-    def read_withdrawn(self, head: Head) -> Withdrawals:
+    def read_withdrawn(self, head: NotedHead) -> Withdrawals:
         """Return what was taken back; refuse a list that is shorter than the head says."""
         if self._length() < head.withdrawn:
             raise LedgerError(
@@ -212,7 +212,7 @@ def advance_head(store: Store) -> None:
     with file.locked():
         noted = file.read()
 
-        def work(connection: Connection) -> Head:
+        def work(connection: Connection) -> NotedHead:
             row = _row(connection)
             head = _refuse_unless_newest(file, noted, row)
             return _head(row if row.seq != head.number else _grow(connection, row), noted)
@@ -236,7 +236,9 @@ def begin_head(store: Store) -> None:
         store.head.write(store.commit_now(lambda c: renew_head(c, noted, None)))
 
 
-def renew_head(connection: Connection, noted: Head | None, restored: float | None) -> Head:
+def renew_head(
+    connection: Connection, noted: NotedHead | None, restored: float | None
+) -> NotedHead:
     """Return a head above both the database's and the noted one: every copy is behind it.
 
     `restored` is when an older copy was taken (UTC seconds); None keeps what is known of that.
@@ -252,7 +254,9 @@ def renew_head(connection: Connection, noted: Head | None, restored: float | Non
     return _head(_grow(connection, row, seq=above, **more), noted)
 
 
-def _refuse_unless_newest(file: HeadFile, noted: Head | None, row: Row[Any] | None) -> Head:
+def _refuse_unless_newest(
+    file: HeadFile, noted: NotedHead | None, row: Row[Any] | None
+) -> NotedHead:
     """Return the noted head; refuse when the database does not agree with it.
 
     The database may be one number ahead: a note is committed before it is written.
@@ -286,7 +290,7 @@ WAYS_ON = (
 )
 
 
-def _may_begin(store: Store, noted: Head | None) -> bool:
+def _may_begin(store: Store, noted: NotedHead | None) -> bool:
     """Whether a database that never had a head may begin one: new, or as its checkpoint says."""
     if noted is None:
         return not store.commit_now(_is_used)
@@ -314,5 +318,5 @@ def _grow(connection: Connection, row: Row[Any], **more: Any) -> Any:
     return _row(connection)
 
 
-def _head(row: Any, noted: Head | None) -> Head:
-    return Head(row.database, row.seq, row.token, 0, "" if noted is None else noted.checkpoint)
+def _head(row: Any, noted: NotedHead | None) -> NotedHead:
+    return NotedHead(row.database, row.seq, row.token, 0, "" if noted is None else noted.checkpoint)

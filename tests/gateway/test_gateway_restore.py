@@ -24,7 +24,7 @@ from shoal.core.registry import dumps
 from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.clock import Clock, day_clock, steady_clock
 from shoal.gateway.copies import head as head_module
-from shoal.gateway.copies.head import Head, HeadFile, advance_head, check_head, note_checkpoint
+from shoal.gateway.copies.head import HeadFile, NotedHead, advance_head, check_head, note_checkpoint
 from shoal.gateway.copies.restore import hold_still
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, held_at_beginning, open_stream
@@ -326,7 +326,7 @@ def test_only_the_newest_database_passes_whatever_is_copied_killed_and_put_back(
     assert min(seen.values()) > 20, seen
 
 
-def cut_off(file: HeadFile, head: Head) -> Head:
+def cut_off(file: HeadFile, head: NotedHead) -> NotedHead:
     raise OSError("the power was cut off")
 
 
@@ -418,7 +418,7 @@ def test_a_head_file_of_the_version_before_is_taken_over(tmp_path: Path, store: 
 def test_the_list_of_what_was_taken_back_is_whole_or_refused(tmp_path: Path) -> None:
     file = HeadFile(tmp_path / "x.head")
     file.note_withdrawn(["row aa", "pause u 3"])
-    head = file.write(Head("d", 1, "t"))
+    head = file.write(NotedHead("d", 1, "t"))
     with file.list.open("a") as stream:
         stream.write("row tor")  # the power was cut off
     file.note_withdrawn(["row bb"])

@@ -178,11 +178,12 @@ def check_parts(plan: Plan, epsilon: Number | None) -> Total:
     total = total_of_parts(plan)
     wanted = plan.guarantee.amount if epsilon is None else positive(epsilon, "epsilon")
     if float(total.amount) > float(wanted) * (1 + TOTAL_TOLERANCE):
+        most = _ceiling(total.amount)
         raise InputError(
             f"epsilon is {significant(wanted)}, and releases by this plan about the parts of one "
-            f"series come to {significant(total.amount)} together; make the plan of a part with "
+            f"series come to {most:g} together, rounded up; make the plan of a part with "
             f"shoal.budget(query, secrets, family, epsilon={float(wanted):g}, releases=…).plan, or "
-            f"allow them with epsilon={_ceiling(total.amount):g}"
+            f"allow them with epsilon={most:g}"
         )
     return total
 

@@ -6,7 +6,6 @@ Days are recounted here from dates and zones alone, and what outputs tell by all
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -18,24 +17,15 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from sqlalchemy import select
 
 import shoal
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.core.registry import dumps
 from shoal.core.task import Task
-from shoal.gateway import streams
-from shoal.gateway.advance import Reading
-from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.clock import Clock
 from shoal.gateway.machines import stream_kind
 from shoal.gateway.problems import Problem
-from shoal.gateway.rounds import Asked, close_due, take_all
-from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Address, forget, loaded, open_stream, row_of
-from shoal.gateway.tables import OUTPUTS
-from shoal.gateway.vault import Vault, read_keys
+from shoal.gateway.streams import Address
 from shoal.gateway.windows import clock_of, next_clock
 from shoal.mechanisms import in_steps
 from shoal.places.policy import PolicyGraph
@@ -43,78 +33,12 @@ from shoal.places.queries import measurement
 from shoal.places.rows import GRAPH_ROW
 from shoal.places.stream import LocationStream
 from tests.event_oracle import paths
-from tests.gateway.gateway_house import settings_in
+from tests.gateway.gateway_rooms import Rooms, contexts, places
 from tests.histories import Draw, Scripted, log_odds_moved, town
 
 HOUR = 3600.0
 ZONES = ["UTC", "Pacific/Auckland", "America/Los_Angeles", "Europe/Berlin", "Pacific/Kiritimati"]
 ZONES += ["Pacific/Niue"]
-
-
-def contexts(
-    *, days: int = 1, slots: int = 4, minutes: int = 360, start: int = 0, watched: bool = False
-) -> Plan:
-    """A plan for the contexts of a day or a week; `watched`: about an event, not single slots."""
-    day = shoal.DayChain.of(
-        [[0.8, 0.2], [0.4, 0.6]],
-        initial=[0.7, 0.3],
-        states=["home", "clinic"],
-        slots=slots,
-        slot_minutes=minutes,
-        start_minute=start,
-    )
-    model = day if days == 1 else shoal.DayChain.joined([day] * days)
-    if watched:
-        return shoal.mask(model, shoal.Events.of(shoal.visit("clinic")), epsilon=0.5)
-    return shoal.mask(
-        model, shoal.SensitiveContexts.of(["clinic"]), delta=0.2, check="mask-simulatable"
-    )
-
-
-class Rooms:
-    """A gateway's store, one person's stream in it, and a clock to move."""
-
-    def __init__(self, folder: Path, now: float) -> None:
-        self.settings, self.now = settings_in(folder), now
-        self.store = Store(self.settings)
-        self.store.migrate()
-        self.rooms = streams.House(self.store, Vault(read_keys("", self.settings.state_key_file)))
-        self.where = Address("one", "ada", "s")
-
-    def keep(self, name: str, kept: Plan) -> None:
-        told = {"plan": name, "document": dumps(kept, indent=None), "told": described(kept)}
-        self.store.write(ALL, lambda c: keep_plan(c, "one", told))
-
-    def put(self, plan_name: str, **asked: Any) -> bool:
-        body = {"plan": plan_name, **asked}
-        return self.store.write(
-            ALL, lambda c: open_stream(self.rooms, c, self.where, body, self.now)
-        )
-
-    def push(self, **content: Any) -> str | None:
-        asked = [Asked(self.where, [Reading(self.now, content)], self.now)]
-        (told,) = self.store.write(ALL, lambda c: take_all(self.rooms, c, asked))
-        assert isinstance(told, list), told
-        return told[0]
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        while True:
-            closed = self.store.write(ALL, lambda c: close_due(self.rooms, c, self.now, 10))
-            assert not closed.broken
-            if not any(each.outputs for each in closed.shown):
-                return
-
-    def outputs(self) -> list[dict[str, Any]]:
-        wanted = select(OUTPUTS.c.body).order_by(OUTPUTS.c.ordinal)
-        return [json.loads(body) for (body,) in self.store.read(ALL, lambda c: c.execute(wanted))]
-
-    def forget(self) -> None:
-        self.store.write(ALL, lambda c: forget(self.rooms, c, self.where, self.now))
-
-    @property
-    def stream(self) -> Any:
-        return self.store.read(ALL, lambda c: loaded(self.rooms, c, row_of(c, self.where)))
 
 
 @pytest.fixture
@@ -140,12 +64,12 @@ ELSEWHERE = town(3, 4, 0.6, shoal.visit("1", between=(2, 3)))
 SWAPS: dict[str, Callable[[], Plan]] = {
     "day": contexts,
     "week": lambda: contexts(days=7, watched=True),
-    "plain": lambda: WHERE.plan("1", watched=False),
-    "less": lambda: WHERE.plan("1/2", watched=False),
-    "watched": lambda: WHERE.plan("1"),
-    "other event": lambda: WHERE._replace(event=shoal.visit("0", between=(1, 3))).plan("1"),
-    "elsewhere": lambda: ELSEWHERE.plan("1", watched=False),
-    "watched elsewhere": lambda: ELSEWHERE.plan("1"),
+    "plain": lambda: places(WHERE, "1", watched=False),
+    "less": lambda: places(WHERE, "1/2", watched=False),
+    "watched": lambda: places(WHERE, "1"),
+    "other event": lambda: places(WHERE._replace(event=shoal.visit("0", between=(1, 3))), "1"),
+    "elsewhere": lambda: places(ELSEWHERE, "1", watched=False),
+    "watched elsewhere": lambda: places(ELSEWHERE, "1"),
     "counts": lambda: counted("1"),
     "more counts": lambda: counted("2"),
     "other counts": lambda: counted("1", [[0.5, 0.5], [0.4, 0.6]]),
@@ -435,3 +359,14 @@ def test_forgetting_a_stream_does_not_get_round_a_refused_swap(rooms: Rooms) -> 
         with pytest.raises(Problem, match="say independent = true"):
             rooms.put(new, clock=clock)
         assert rooms.put(new, clock=clock, independent=True)
+
+
+def test_a_model_with_an_end_is_refused_before_a_stream_stands_still(rooms: Rooms) -> None:
+    rooms.keep("ends", WHERE.plan("1", watched=False))
+    rooms.keep("plain", places(WHERE, "1", watched=False))
+    with pytest.raises(Problem, match="has length 4, and a stream of places has no end"):
+        rooms.put("ends", clock={"every": 100.0})
+    rooms.keep("ends-watched", WHERE.plan("1"))
+    rooms.put("ends-watched", clock={"every": 100.0})
+    rooms.pass_time(2000.0)
+    assert len(rooms.outputs()) >= 19

@@ -84,6 +84,7 @@ def open_stream(
     apart = bool(asked.get("independent"))
     _check_alone(house, connection, address, apart=apart)
     _check_forgotten(row, plan, apart=apart)
+    _check_endless(plan)
     _check_silence(plan, asked.get("silence") or PUBLISH)
     zone = asked.get("timezone") or "UTC"
     clock = clock_of(plan, asked.get("clock") or {}, zone, now, after, covered=covered)
@@ -165,6 +166,7 @@ def change(
     if kind_of(plan) is not stream.kind:
         raise not_understood("plan is for another kind of stream; begin a stream of another name")
     stream.kind.carried(stream.plan, stream.standing.state, plan)
+    _check_endless(plan)
     _check_silence(plan, stream.silence)
     first = max(
         stream.clock.day_ends(stream.closed), stream.clock.day_ends(stream.standing.decided - 1)
@@ -272,6 +274,18 @@ def _check_silence(plan: Plan, silence: str) -> None:
         raise not_understood(
             'silence is "hide", and the plan watches events, whose filter takes what is shown for '
             'drawn from a place; leave it at "publish"'
+        )
+
+
+def _check_endless(plan: Plan) -> None:
+    """Refuse a plan of places without days on a model with an end, beyond which no slot closes."""
+    if kind_of(plan) is not PLACES or PLACES.slots(plan):
+        return
+    length = getattr(plan.task.family[0], "length", None)
+    if length is not None:
+        raise not_understood(
+            f"the model of the plan has length {length}, and a stream of places has no end; leave "
+            "length out of the model"
         )
 
 

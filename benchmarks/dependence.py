@@ -17,9 +17,10 @@ from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.queries import weighted_sum
 from shoal.records.coefficients import printed_loss, ratio_loss
-from shoal.records.field import field_reach, friend_field
+from shoal.records.domain import RecordDomain
+from shoal.records.field import friend_field
+from shoal.records.reach import field_reach
 from shoal.records.sources import FriendModel
-from shoal.records.ties import RecordDomain
 
 TIES, SIZE, BLOCK, LOOPED = 1_000_000, 20, 50_000, 40
 SCALE = 3.0

@@ -36,8 +36,8 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
+from shoal.records.domain import RecordDomain
 from shoal.records.sources import FriendModel
-from shoal.records.ties import RecordDomain
 
 Work = Callable[[], str]
 STEPS = 10  # of a stream of places

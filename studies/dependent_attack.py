@@ -12,15 +12,13 @@ import numpy as np
 from shoal.core.codec import Ints
 from shoal.core.plan import Additive, Plan
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import (
+from shoal.records.attack import bits_allowed, entropy_bits, largest_fall_bits
+from shoal.records.place_attack import (
     FriendAdversary,
     Located,
     People,
     ReleasedCentroids,
-    bits_allowed,
     distances_of_pairs,
-    entropy_bits,
-    largest_fall_bits,
     locate,
 )
 from studies.dependent_kmeans import models_for

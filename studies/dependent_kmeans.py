@@ -12,11 +12,11 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.mechanisms.plans import split_rounds
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import People
+from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
 from shoal.records.kmeans import Centroids, Points, nearest
+from shoal.records.place_attack import People
 from shoal.records.sources import FriendModel
-from shoal.records.ties import RecordDomain
 from studies.dependent_plans import all_plans, curves_figure, scale_table, standing
 from studies.dependent_sources import people
 from studies.report import Cell, Report, Table

@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.codec import Floats, Ints
 from shoal.data.entries import people_of
 from shoal.data.generate import contact_network, friends_places
-from shoal.records.attack import City, People
+from shoal.records.place_attack import City, People
 from shoal.records.sources import affinity_ties
 from studies.sources import real_folder
 

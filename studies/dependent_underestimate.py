@@ -22,11 +22,11 @@ from shoal.networks.laws import table_laws
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng, round_up
-from shoal.records.attack import People, ReleasedCentroids, locate
+from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, field_of_pairs, friend_field
-from shoal.records.rows import published_scale
+from shoal.records.place_attack import People, ReleasedCentroids, locate
+from shoal.records.published import published_scale
 from shoal.records.sources import FriendModel
-from shoal.records.ties import RecordDomain
 from studies.dependent_attack import ROUNDS, adversaries, targets_of
 from studies.dependent_kmeans import models_for
 from studies.dependent_sources import people

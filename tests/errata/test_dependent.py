@@ -21,8 +21,9 @@ from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.choice import calibrate, choose
 from shoal.mechanisms.queries import count, weighted_sum
 from shoal.networks.table import JointTable
+from shoal.records.domain import RecordDomain
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 
 
 def xor_table() -> JointTable:

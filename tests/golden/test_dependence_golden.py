@@ -21,8 +21,9 @@ from shoal.mechanisms.plans import accuracy, accuracy_of_laplace
 from shoal.mechanisms.queries import count, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.records.coefficients import published_losses
+from shoal.records.domain import RecordDomain
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 from studies.dependent_separation import separations
 from tests.coefficients import rho_exact, rho_printed
 

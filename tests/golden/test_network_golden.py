@@ -119,7 +119,7 @@ def test_what_the_cut_would_have_cost() -> None:
 def test_the_flu_clique_of_section_3_1() -> None:
     case = CASES["001.flu"]
     model = Contagion.cliques([4], case["inputs"]["P_N"])
-    from shoal.networks.laws import independent
+    from shoal.networks.parts import independent
 
     part = independent(model, count(ILL, "ill"), EachEntry()).parts[0]
     assert part.laws.laws[0] == pytest.approx(case["expected"]["cond0"], abs=1e-12)

@@ -22,8 +22,9 @@ from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
+from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 from shoal.testing import with_scale
 from tests.oracle.enumeration import Law, entry_loss, table_law
 

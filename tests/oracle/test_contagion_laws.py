@@ -19,7 +19,8 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup
 from shoal.networks.exact import secret_loss
-from shoal.networks.laws import independent, table_laws
+from shoal.networks.laws import table_laws
+from shoal.networks.parts import independent
 from shoal.networks.table import JointTable
 
 STATES = ("well", "ill")

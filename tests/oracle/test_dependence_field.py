@@ -20,15 +20,10 @@ from shoal.core.task import EachEntry
 from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.lift import leakage, lift
 from shoal.mechanisms.queries import count
-from shoal.records.field import (
-    PairwiseField,
-    contractions,
-    field_of_pairs,
-    field_reach,
-    friend_field,
-)
+from shoal.records.domain import RecordDomain
+from shoal.records.field import PairwiseField, field_of_pairs, friend_field
+from shoal.records.reach import contractions, field_reach
 from shoal.records.sources import FriendModel, pairs_of_table
-from shoal.records.ties import RecordDomain
 
 BITS = RecordDomain.named("01")
 GRAPHS = {

@@ -21,8 +21,9 @@ from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.table import JointTable
 from shoal.records.audit import outcomes, worst_law
+from shoal.records.domain import RecordDomain
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 from shoal.testing import with_scale
 
 SOUND = ("dependent-means", "group")

@@ -18,7 +18,7 @@ from shoal.networks import large
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.exact import network_answers, secret_loss
 from shoal.networks.large import LargeSums
-from shoal.networks.laws import independent
+from shoal.networks.parts import independent
 from tests.networks import entry_facts, joint_of, lattice, literature, random_network, true_loss
 
 

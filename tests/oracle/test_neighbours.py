@@ -16,25 +16,22 @@ from shoal.core.plan import Additive
 from shoal.mechanisms.plans import split_rounds
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import (
+from shoal.records.attack import bits_allowed, entropy_bits, gain_bits, largest_fall_bits
+from shoal.records.kmeans import Centroids, Points
+from shoal.records.place_attack import (
     FRIENDSHIP,
     City,
     FriendAdversary,
     People,
     ReleasedCentroids,
     UnknownCrowd,
-    bits_allowed,
     distances_of_pairs,
-    entropy_bits,
-    gain_bits,
     km_between,
-    largest_fall_bits,
     locate,
     location_vector,
     pattern_km,
     weighted_median,
 )
-from shoal.records.kmeans import Centroids, Points
 from shoal.records.ties import RecordGroups
 
 CITY = City(south=0.0, west=0.0, north=1.0, east=1.0, cells=4)

@@ -20,7 +20,7 @@ from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.exact import end_loss, least_parts_scale, parts_loss, secret_loss
-from shoal.networks.laws import independent
+from shoal.networks.parts import independent
 from tests.contract.network_tasks import crowd, household
 from tests.networks import entry_facts, joint_of, random_network, true_loss
 

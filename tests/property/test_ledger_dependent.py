@@ -21,9 +21,10 @@ from shoal.ledger.rules import compose, parallel_records
 from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import LinearQuery, count, weighted_sum
 from shoal.networks.table import JointTable
+from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 
 BITS = RecordDomain.named("01")
 COUNT = count("01", "1")

@@ -19,7 +19,8 @@ from shoal.records.coefficients import (
     published_losses,
     ratio_loss,
 )
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.domain import RecordDomain
+from shoal.records.ties import Dependence
 from tests.coefficients import rho_exact, rho_printed
 
 

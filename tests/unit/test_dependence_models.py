@@ -13,13 +13,9 @@ from shoal.core.records import sequences
 from shoal.core.registry import dumps, loads
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.table import JointTable
-from shoal.records.field import (
-    PairwiseField,
-    as_network,
-    field_of_pairs,
-    friend_field,
-    network_of_field,
-)
+from shoal.records.domain import RecordDomain
+from shoal.records.field import PairwiseField, field_of_pairs, friend_field
+from shoal.records.field_laws import as_network, network_of_field
 from shoal.records.sources import (
     FriendModel,
     affinity_ties,
@@ -29,7 +25,7 @@ from shoal.records.sources import (
     pairs_of_network,
     pairs_of_table,
 )
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 
 LINE = RecordDomain.points([0, 1, 3])
 SKEW = np.array([[4, 1, 0], [2, 3, 1], [0, 1, 8]]) / 20

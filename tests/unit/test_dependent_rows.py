@@ -26,10 +26,12 @@ from shoal.mechanisms.table import (
     verify_promise,
 )
 from shoal.records.coefficients import printed_losses
+from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
-from shoal.records.rows import AdditiveTiesCertificate, needed, published_scale
+from shoal.records.published import published_scale
+from shoal.records.rows import AdditiveTiesCertificate, needed
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 from shoal.testing import with_scale
 from tests.contract.tasks import TASKS, friends, weak_tree
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.records.rows import published_scale
+from shoal.records.published import published_scale
 from studies.dependent_attack import adversaries, targets_of
 from studies.dependent_degrees import bins_of, record_plans
 from studies.dependent_kmeans import matched, models_for
@@ -37,8 +37,8 @@ def test_bins_double() -> None:
 def test_a_star_stands_for_all_ties_of_the_published_rows() -> None:
     """The coefficients look at the record with most ties only."""
     from shoal.core.task import EachEntry, Task
+    from shoal.records.domain import RecordDomain
     from shoal.records.queries import number_mean
-    from shoal.records.ties import RecordDomain
     from studies.dependent_svm import FRIENDSHIP
 
     domain = RecordDomain.interval(0, 1, cells=20)

@@ -14,9 +14,9 @@ import shoal
 from shoal.core.errors import DataError, InputError
 from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
+from shoal.records.domain import RecordDomain
 from shoal.records.queries import GRID, number_histogram, number_mean
 from shoal.records.sources import FriendModel
-from shoal.records.ties import RecordDomain
 
 
 @settings(max_examples=100, deadline=None)

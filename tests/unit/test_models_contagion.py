@@ -16,7 +16,7 @@ from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import count
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.contagion import Contagion, exponential_law
-from shoal.networks.laws import independent
+from shoal.networks.parts import independent
 from shoal.noise.primitives import SeededRng
 from tests.contract.network_tasks import FLU, crowd
 from tests.networks import joint_of

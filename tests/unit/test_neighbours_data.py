@@ -11,7 +11,7 @@ import pytest
 from shoal.core.errors import DataError
 from shoal.data.entries import people_of, read_table
 from shoal.data.generate import friends_places
-from shoal.records.attack import City, distances_of_pairs
+from shoal.records.place_attack import City, distances_of_pairs
 
 CITY = City(south=0, west=0, north=10, east=10)
 

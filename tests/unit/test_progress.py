@@ -12,8 +12,8 @@ from shoal.attacks.beliefs import attack, released
 from shoal.core.progress import doing, heard, told
 from shoal.mechanisms import budgets, choice
 from shoal.networks import large
+from shoal.records.domain import RecordDomain
 from shoal.records.sources import FriendModel
-from shoal.records.ties import RecordDomain
 from tests.networks import lattice
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.2, 0.8]], states="ab", length=60)

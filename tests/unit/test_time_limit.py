@@ -32,9 +32,10 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import EventWatch, coordinates
 from shoal.places.rows import MOST_WALKS, rehearsed
 from shoal.places.walk import free_walk
+from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordDomain
+from shoal.records.ties import Dependence
 from tests.networks import lattice
 
 

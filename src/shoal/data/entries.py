@@ -38,7 +38,7 @@ from shoal.data.table import (
 )
 from shoal.data.times import parse_duration
 from shoal.mechanisms.queries import ExternalQuery, LinearQuery
-from shoal.records.attack import MOST_VISITED, City, People, location_vector
+from shoal.records.place_attack import MOST_VISITED, City, People, location_vector
 
 if TYPE_CHECKING:
     import polars as pl

@@ -26,7 +26,7 @@ from shoal.core.progress import doing
 from shoal.mechanisms.mixture import DEEPEST_LINEAR
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.laws import NetworkComponent
+from shoal.networks.network_sums import NetworkComponent
 from shoal.networks.table import MAX_OUTCOMES, JointTable
 
 Named = BayesNet | JointTable | Contagion

@@ -26,16 +26,8 @@ from shoal.core.task import each_entry
 from shoal.mechanisms.mixture import evaluation_slack, smoothed
 from shoal.mechanisms.plans import eta_above
 from shoal.networks.exact import affordable, whole_laws
-from shoal.networks.laws import (
-    Independent,
-    Parted,
-    SecretLaws,
-    SecretsPart,
-    added,
-    answers_of,
-    independent,
-    table_part,
-)
+from shoal.networks.laws import SecretLaws, SecretsPart, answers_of, table_part
+from shoal.networks.parts import Independent, Parted, added, independent
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
 

@@ -240,7 +240,7 @@ class BayesNet(Law):
         return network_answers(self, query, secrets)
 
     def sum_parts(self, query: Any, *, alike: bool) -> Any:
-        from shoal.networks.laws import network_parts
+        from shoal.networks.network_sums import network_parts
 
         return network_parts(self, query)
 

@@ -15,7 +15,8 @@ from shoal.core.walk import LOST
 from shoal.mechanisms.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.mechanisms.variables import per_variable
 from shoal.networks.contagion import Contagion
-from shoal.networks.laws import Component, GivenSum, NamedSum, SumParts, contributions
+from shoal.networks.laws import GivenSum, NamedSum, contributions
+from shoal.networks.parts import Component, SumParts
 
 FINEST = 1074  # every double is a multiple of 2^-1074
 MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds

@@ -35,16 +35,9 @@ from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.large import LargeSums
-from shoal.networks.laws import (
-    Independent,
-    NamedSum,
-    Parted,
-    SecretLaws,
-    SecretsPart,
-    convolves,
-    independent,
-    table_laws,
-)
+from shoal.networks.laws import NamedSum, SecretLaws, SecretsPart, table_laws
+from shoal.networks.network_sums import convolves
+from shoal.networks.parts import Independent, Parted, independent
 from shoal.networks.table import JointTable
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from shoal.mechanisms.queries import linear
 from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.influence import reaches
 from shoal.networks.lift import MAX_STATES, NetworkLift, worse
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
+from shoal.networks.walks import reaches
 
 QUICK_BLOCK = 256  # values of a block whose messages take seconds
 QUICK_QUILTS = 64  # variables whose quilts are all looked at in seconds

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         linear_classifier as linear_classifier,
     )
     from shoal.records.coefficients import dependence_coefficients as dependence_coefficients
+    from shoal.records.domain import RecordDomain as RecordDomain
     from shoal.records.estimators import (
         PrivateKMeans as PrivateKMeans,
         PrivateLinearSVC as PrivateLinearSVC,
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
         pairs_of_network as pairs_of_network,
         pairs_of_table as pairs_of_table,
     )
-    from shoal.records.ties import (
-        RecordDomain as RecordDomain,
-        RecordGroups as RecordGroups,
-    )
+    from shoal.records.ties import RecordGroups as RecordGroups
 
 __getattr__, __dir__, __all__ = face(__name__)

@@ -18,7 +18,8 @@ from shoal.events.pairs import Event, SecretPairs
 from shoal.mechanisms.plans import eta_above, float_below
 from shoal.networks.audit import network_finding, table_finding
 from shoal.networks.table import JointTable
-from shoal.records.field import PairwiseField, as_field, as_network, field_of_pairs, summable
+from shoal.records.field import PairwiseField, field_of_pairs
+from shoal.records.field_laws import as_field, as_network, summable
 from shoal.records.ties import Dependence, RecordGroups
 
 MOST_OUTCOMES = 1024

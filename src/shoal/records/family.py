@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     import shoal.mechanisms.plans
     import shoal.records.audit
     import shoal.records.classifier
+    import shoal.records.domain
     import shoal.records.field
+    import shoal.records.field_mechanism
     import shoal.records.kmeans
+    import shoal.records.published
     import shoal.records.queries
     import shoal.records.rows
     import shoal.records.sources
@@ -34,25 +37,25 @@ FAMILY = Family(
         "number-mean": lambda: shoal.records.queries.NumberMean,
         "number-histogram": lambda: shoal.records.queries.NumberHistogram,
         "rounds": lambda: shoal.mechanisms.plans.Rounds,
-        "record-domain": lambda: shoal.records.ties.RecordDomain,
+        "record-domain": lambda: shoal.records.domain.RecordDomain,
         "dependence": lambda: shoal.records.ties.Dependence,
         "friend-model": lambda: shoal.records.sources.FriendModel,
         "pairwise-field": lambda: shoal.records.field.PairwiseField,
-        "field-certificate": lambda: shoal.records.rows.FieldCertificate,
+        "field-certificate": lambda: shoal.records.field_mechanism.FieldCertificate,
         "mean-ties-certificate": lambda: shoal.records.rows.MeanTiesCertificate,
         "additive-ties-certificate": lambda: shoal.records.rows.AdditiveTiesCertificate,
-        "baseline-certificate": lambda: shoal.records.rows.BaselineCertificate,
-        "published-certificate": lambda: shoal.records.rows.PublishedCertificate,
-        "correlated-certificate": lambda: shoal.records.rows.CorrelatedCertificate,
+        "baseline-certificate": lambda: shoal.records.published.BaselineCertificate,
+        "published-certificate": lambda: shoal.records.published.PublishedCertificate,
+        "correlated-certificate": lambda: shoal.records.published.CorrelatedCertificate,
     },
     mechanisms={
-        "dependent-field": lambda: shoal.records.rows.FIELD_ROW,
+        "dependent-field": lambda: shoal.records.field_mechanism.FIELD_ROW,
         "dependent-means": lambda: shoal.records.rows.MEANS_ROW,
         "dependent-additive": lambda: shoal.records.rows.ADDITIVE_ROW,
-        "dependent-baseline": lambda: shoal.records.rows.BASELINE_ROW,
-        "dependent-published": lambda: shoal.records.rows.PUBLISHED_ROW,
-        "dependent-published-18": lambda: shoal.records.rows.PUBLISHED_ROW_18,
-        "correlated-sensitivity": lambda: shoal.records.rows.CORRELATED_ROW,
+        "dependent-baseline": lambda: shoal.records.published.BASELINE_ROW,
+        "dependent-published": lambda: shoal.records.published.PUBLISHED_ROW,
+        "dependent-published-18": lambda: shoal.records.published.PUBLISHED_ROW_18,
+        "correlated-sensitivity": lambda: shoal.records.published.CORRELATED_ROW,
     },
     plan_audits={
         "rounds": lambda: shoal.audit.exact.learning_audit,

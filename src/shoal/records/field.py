@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -15,28 +15,20 @@ from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
-from shoal.core.progress import time_over
-from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query, Secrets
-from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held, product
-from shoal.mechanisms.mixture import DEEPEST_LINEAR
+from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Secrets
+from shoal.core.walk import TooUnlikely, Wide, held, product
 from shoal.mechanisms.variables import per_variable
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.elimination import Factor, good_order
-from shoal.networks.laws import (
-    GivenSum,
-    NamedSum,
-    NetworkComponent,
-    SumParts,
-    contributions,
-    parts_of,
-)
+from shoal.networks.laws import NamedSum, contributions
+from shoal.networks.network_sums import parts_of
+from shoal.networks.parts import SumParts
 from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
+from shoal.records.domain import RecordDomain
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordDomain, TiedRecords, checked_ties, ordered_ties
+from shoal.records.ties import Dependence, TiedRecords, checked_ties, ordered_ties
 
+NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 UNSEEN, SEEN, APART = 50, 200, 2  # sweeps before the first outcome, outcomes, sweeps between two
 MOST_DRAWN = 10_000  # ties of a field that outcomes are drawn from: about a second
-NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,6 +122,7 @@ class PairwiseField(TiedRecords):
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
         """Those of the same law as a network or table, or factor by factor."""
         from shoal.networks.exact import LARGEST_REACH, PartedLaws, named_sum
+        from shoal.records.field_laws import as_network, summable
 
         law = as_network(self)
         if law is not self:
@@ -150,12 +143,14 @@ class PairwiseField(TiedRecords):
 
     def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
         """The components, in wide numbers."""
+        from shoal.records.field_laws import FieldComponent, FieldFactors
+
         whole = FieldFactors(self)
         added = contributions(query, whole.variables, whole.domains)
         return parts_of([FieldComponent(whole, part, added) for part in whole.parts])
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.records.rows import FieldLift
+        from shoal.records.field_mechanism import FieldLift
 
         return FieldLift(self, query)
 
@@ -173,6 +168,8 @@ class PairwiseField(TiedRecords):
         return np.asarray(np.var([value[x].sum(axis=0) for x in _outcomes(self)], axis=0))
 
     def influences(self) -> Influences | str:
+        from shoal.records.field_laws import as_network
+
         law = as_network(self)
         return Law.influences(self) if law is self else law.influences()
 
@@ -276,7 +273,7 @@ def _table(model: PairwiseField) -> JointTable:
             f"{count} records of {size} values have more than {MAX_OUTCOMES} outcomes; "
             "write out fewer records, or bound the field with dependent-field"
         )
-    factors = [_spread(row, (record,), count) for record, row in enumerate(_own(model))]
+    factors = [_spread(row, (record,), count) for record, row in enumerate(own_weights(model))]
     for pair, which in zip(model.ties.tolist(), model.potential_of, strict=True):
         factors.append(_spread(model.potentials[which], tuple(pair), count))
     weight = product([Wide.of(factor) for factor in factors])
@@ -294,264 +291,6 @@ def _spread(values: Floats, axes: tuple[int, ...], count: int) -> Floats:
     return np.asarray(values.reshape(shape))
 
 
-# A pairwise field as a law that other mechanisms can follow: a network, or a table.
-
-
-MOST_FOLLOWED = 200  # records; a larger forest is left as a field
-
-
-def as_field(model: Model) -> PairwiseField | None:
-    """`model` where it is a pairwise field; None for any other."""
-    return model if isinstance(model, PairwiseField) else None
-
-
-def as_network(model: Model) -> Model:
-    """A field as a Bayesian network when it has no loops, as a table when it is small; else itself.
-
-    Itself too when something possible is too unlikely for a double of the network or table: it
-    must not become impossible. Other models are returned as they are, so that a mechanism can ask
-    this of its whole family.
-    """
-    field = as_field(model)
-    if field is None or field.states is None:
-        return model
-    try:
-        if field.forest and field.records <= MOST_FOLLOWED:
-            return network_of_field(field)
-        return field.table() if field.small() else field
-    except TooUnlikely:
-        return model
-
-
-@lru_cache(maxsize=16)
-def network_of_field(model: PairwiseField) -> BayesNet:
-    """The network with the same joint law: each record is drawn given the tied one before it.
-
-    In every component the first record is the root; P(x_c | x_p) is proportional to
-    own(x_c) ψ(x_p, x_c) Π of what the records beyond c weigh. Refused when ties form a loop, and
-    when a double cannot hold something possible: a hub of many ties may take a value so rarely.
-    """
-    if not model.forest:
-        raise InputError("the ties form a loop, so the field is no network; use table() if small")
-    near = _neighbours(model)
-    order, parent = _walk(model.records, near)
-    weight = [Wide.of(row) for row in _own(model)]
-    for record in reversed(order):  # leaves first: what lies beyond a record weighs its values
-        above = parent[record]
-        if above is not None:
-            behind = near[above][record].times(weight[record]).total(-1)
-            weight[above] = weight[above].times(behind)
-    names = tuple(f"record {record}" for record in range(model.records))
-    tables = []
-    for record in range(model.records):
-        above = parent[record]
-        table = weight[record]
-        if above is None and not table.possible.any():
-            raise InputError(NOTHING_POSSIBLE)
-        if above is not None:
-            table = near[above][record].times(table)
-        total = table.total(-1, keepdims=True)
-        law = table.over(total)
-        if not held(law, table.possible):
-            raise TooUnlikely(
-                f"record {record} takes a value with a probability below "
-                f"{LEAST_NORMAL:.2g}, which no "
-                "table of a network holds; use dependent-field or group"
-            )
-        # a parent's value that never occurs may have any law
-        tables.append(np.where(total.possible, law, 1.0 / law.shape[-1]))
-    return BayesNet(
-        variables=names,
-        domains=(model.states or (),) * model.records,
-        parents=tuple(() if above is None else (names[above],) for above in parent),
-        tables=tuple(tables),
-    )
-
-
-def summable(model: Model) -> bool:
-    """Whether sums over the records of a field can be followed factor by factor (FieldFactors)."""
-    field = as_field(model)
-    if field is None or field.states is None:
-        return False
-    return field.small() or (field.forest and field.records <= MOST_FOLLOWED)
-
-
-class FieldFactors:
-    """A field as its own weights and ties: what a law of its records is proportional to.
-
-    For fields that no network or table holds: nothing has to be normalised before it is divided.
-    """
-
-    depth = math.inf  # products of weights may be of any size
-
-    def __init__(self, model: PairwiseField) -> None:
-        self.model = model
-        self.variables = tuple(f"record {record}" for record in range(model.records))
-        self.domains = (model.states or (),) * model.records
-        self.sizes = (model.domain.size,) * model.records
-        names = model.components()
-        self.parts = tuple(
-            tuple(np.flatnonzero(names == name).tolist()) for name in range(int(names.max()) + 1)
-        )
-
-    @cached_property
-    def elimination_order(self) -> tuple[int, ...]:
-        """A good order in which to sum the records out."""
-        alone = tuple((record,) for record in range(self.model.records))
-        return good_order((*alone, *self.ties), self.sizes)
-
-    @cached_property
-    def ties(self) -> dict[tuple[int, ...], Floats]:
-        """The potential of each pair of tied records."""
-        pairs = map(tuple, self.model.ties.tolist())
-        return dict(zip(pairs, self.model.potentials[self.model.potential_of], strict=True))
-
-    @cached_property
-    def alike(self) -> list[tuple[object, ...]]:
-        """A key for every record; those with the same one can change places: leaves of a record."""
-        near = [list[tuple[int, bool, int]]() for _ in range(self.model.records)]
-        for (one, other), which in zip(
-            self.model.ties.tolist(), self.model.potential_of.tolist(), strict=True
-        ):
-            near[one].append((other, True, which))
-            near[other].append((one, False, which))
-        return [
-            (*near[v], self.own[v].tobytes()) if len(near[v]) == 1 else (v,)
-            for v in range(self.model.records)
-        ]
-
-    @cached_property
-    def own(self) -> Floats:
-        """What the values of each record weigh by themselves."""
-        return _own(self.model)
-
-    def factors(self, among: Iterable[int]) -> list[Factor]:
-        """The weights of some whole components, one factor for each record and then each tie."""
-        chosen = sorted(among)
-        inside = set(chosen)
-        ties = [Factor(pair, table) for pair, table in self.ties.items() if inside.issuperset(pair)]
-        return [*(Factor((v,), self.own[v]) for v in chosen), *ties]
-
-
-class FieldComponent(NetworkComponent):
-    """A component of a field that no network holds: sums over it in wide numbers throughout.
-
-    Weights are not normalised, so that an event is as likely as its share of all of them.
-    """
-
-    def __init__(
-        self, net: FieldFactors, nodes: Sequence[int], contributions: Sequence[Ints]
-    ) -> None:
-        super().__init__(net, nodes, contributions)
-        self.asked = tuple({net.alike[v]: v for v in reversed(self.nodes)}.values())[::-1]
-
-    def deepest(self, probability: float) -> float:
-        return DEEPEST_LINEAR
-
-    def _laws(self) -> tuple[Floats, Floats]:
-        return self._followed()
-
-    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        return self._followed_given(seen)
-
-
-def _neighbours(model: PairwiseField) -> list[dict[int, Wide]]:
-    """For each record the tied ones, with the potential as (own value, their value)."""
-    near: list[dict[int, Wide]] = [{} for _ in range(model.records)]
-    for (one, other), which in zip(model.ties.tolist(), model.potential_of, strict=True):
-        potential = model.potentials[which]
-        near[one][other], near[other][one] = Wide.of(potential), Wide.of(potential.T)
-    return near
-
-
-def _walk(records: int, near: list[dict[int, Wide]]) -> tuple[list[int], list[int | None]]:
-    """Every record after the one it hangs on, and that one (None for roots)."""
-    parent: list[int | None] = [None] * records
-    order: list[int] = []
-    seen = [False] * records
-    for root in range(records):
-        waiting = [] if seen[root] else [root]
-        while waiting:
-            record = waiting.pop()
-            seen[record] = True
-            order.append(record)
-            for other in near[record]:
-                if not seen[other]:
-                    parent[other] = record
-                    waiting.append(other)
-    return order, parent
-
-
-def _own(model: PairwiseField) -> Floats:
+def own_weights(model: PairwiseField) -> Floats:
     """What the values of each record weigh by themselves, (records, values)."""
     return np.broadcast_to(model.own, (model.records, model.domain.size))
-
-
-# How far one record of a pairwise field reaches: the weight of all walks along ties.
-
-
-REACH_ROUNDS = 400
-REACH_SETTLED = 1e-7  # relative change of the largest reach at which the rounds stop
-RAISED = 1e-12  # relative amount added for rounding in every round
-
-
-def contractions(potentials: Floats) -> Floats:
-    """κ = tanh(δ/4) of each potential, δ its largest log cross-ratio.
-
-    δ = max over a, a', y, y' of log ψ(a,y)ψ(a',y') / (ψ(a',y)ψ(a,y')); 1 where ψ has a zero. The
-    contraction of Birkhoff's theorem for the rows of ψ. Rounds up.
-    """
-    out = np.ones(len(potentials))
-    for place, table in enumerate(potentials):
-        if (table <= 0).any():
-            continue
-        logs = np.log(table)
-        gaps = logs[:, None, :] - logs[None, :, :]
-        delta = float(np.ptp(gaps, axis=2).max()) * (1 + RAISED) + RAISED
-        out[place] = min(math.tanh(delta / 4) * (1 + RAISED), 1.0)
-    return out
-
-
-def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
-    """W_i with: the loss about record i of any release that is η-DP for one record is ≤ η·W_i.
-
-    On a domain of cells whose places are free it is min(n_i, W_i + n_i·inside), n_i being the size
-    of the component and `inside` the most that a move within its cell changes a release by, as a
-    share of η: 1, and n_i in all, unless given.
-    """
-    share = 0.0 if model.domain.known_inside else inside
-    sizes = model.component_sizes().astype(np.float64)
-    return np.minimum(_walks(model, sizes) + sizes * share * (1 + RAISED), sizes)
-
-
-def _walks(model: PairwiseField, sizes: Floats) -> Floats:
-    """The weight of all walks from each record, at most the sizes of the components.
-
-    W_i = 1 + Σ_j κ_ij M(i→j), M(i→j) = 1 + Σ over ties (j, k), k ≠ i, of κ_jk M(j→k): the weight
-    of all walks from i that never turn straight back, κ being each tie's contraction. Never more
-    than the size of the component. The equations are iterated from the component sizes downwards,
-    and every round is a bound by itself, so stopping early only adds noise. Exact sums on a
-    forest. Rounds up. Proof: records/dependent_field.md.
-    """
-    if not len(model.ties):
-        return sizes
-    one, other = model.ties[:, 0].astype(np.int64), model.ties[:, 1].astype(np.int64)
-    start, end = np.concatenate([one, other]), np.concatenate([other, one])
-    kappa = np.tile(contractions(model.potentials)[model.potential_of], 2)
-    back = np.concatenate([np.arange(len(one)) + len(one), np.arange(len(one))])
-    cap = sizes[start] - 1.0
-    walk, before = cap, math.inf
-    for turn in range(REACH_ROUNDS):
-        if turn and time_over():  # every round is a bound
-            break
-        carried = kappa * walk
-        out = np.bincount(start, carried, model.records)
-        reach = np.minimum(1.0 + out * (1 + RAISED), sizes)
-        largest = float(reach.max())
-        if before - largest <= REACH_SETTLED * largest:
-            break
-        before = largest
-        # the walks that leave `end`, without the one that goes straight back to `start`
-        onward = out[end] * (1 + RAISED) - carried[back]
-        walk = np.minimum(walk, 1.0 + np.maximum(onward, 0.0) + RAISED * out[end])
-    return np.asarray(reach)

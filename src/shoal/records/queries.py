@@ -16,7 +16,7 @@ from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.plan import Answer
-from shoal.records.ties import RecordDomain
+from shoal.records.domain import RecordDomain
 
 GRID = 1024  # an interval is cut into this many steps, to which numbers are rounded
 

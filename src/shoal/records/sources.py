@@ -17,7 +17,8 @@ from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError
 from shoal.core.registry import load
 from shoal.networks.table import JointTable
-from shoal.records.ties import Dependence, RecordDomain, component_names
+from shoal.records.domain import RecordDomain
+from shoal.records.ties import Dependence, component_names
 
 INDEPENDENT = 1e-12  # how far P(A, B) may be from P(A) P(B), relatively: rare values count
 MOST_SPLIT = 12  # variables; a larger table is one component

@@ -13,11 +13,12 @@ from pydantic_core import PydanticCustomError
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, SpecError
 from shoal.core.task import Model
-from shoal.records.attack import MOST_VISITED, City
+from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.kmeans import Centroids
+from shoal.records.place_attack import MOST_VISITED, City
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordDomain, RecordGroups
+from shoal.records.ties import Dependence, RecordGroups
 from shoal.spec.fields import (
     ModelSection,
     Number,

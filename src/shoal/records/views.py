@@ -23,21 +23,18 @@ from shoal.core.progress import doing
 from shoal.core.task import Model
 from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import (
+from shoal.records.attack import Guessed, bits_allowed, guess_values, largest_fall_bits
+from shoal.records.field import PairwiseField
+from shoal.records.kmeans import Centroids
+from shoal.records.place_attack import (
     City,
     FriendAdversary,
-    Guessed,
     Located,
     People,
     ReleasedCentroids,
-    bits_allowed,
     distances_of_pairs,
-    guess_values,
-    largest_fall_bits,
     locate,
 )
-from shoal.records.field import PairwiseField
-from shoal.records.kmeans import Centroids
 from shoal.records.ties import Dependence
 
 MOST_TARGETS = 200

@@ -23,19 +23,20 @@ from shoal.data.entries import LEAST_VISITS, people_of, read_table
 from shoal.data.generate import friends_places
 from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import (
+from shoal.records.attack import guess_values
+from shoal.records.domain import RecordDomain
+from shoal.records.kmeans import Centroids
+from shoal.records.place_attack import (
     EARTH_RADIUS_KM,
     City,
     FriendAdversary,
     Located,
     People,
     ReleasedCentroids,
-    guess_values,
     locate,
 )
-from shoal.records.kmeans import Centroids
 from shoal.records.sources import pairs_of_counts
-from shoal.records.ties import Dependence, RecordDomain, RecordGroups
+from shoal.records.ties import Dependence, RecordGroups
 from shoal.studio.bench import number, text
 from shoal.studio.tables import chosen
 

@@ -1,0 +1,249 @@
+"""The law of a sum over variables whose joint law is a product of tables, by elimination."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from shoal.core.codec import Floats, Ints
+from shoal.core.progress import doing
+from shoal.core.walk import LEAST_NORMAL, Wide
+from shoal.mechanisms.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.elimination import (
+    Factor,
+    elimination,
+    possible_joint,
+    weighted_joint,
+    wide_weighted_joint,
+)
+from shoal.networks.laws import GivenSum, NamedSum, contributions
+from shoal.networks.parts import SumParts
+
+# The law of a sum over variables whose joint law is a product of tables, by elimination with
+# weights.
+
+
+MAX_WIDTH = 2**20  # values a coded sum may have
+
+
+MOST_LAW_WORK = 2e9  # multiplications, about half a minute
+
+
+OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
+
+
+RAREST_SECRET = 1e-250  # a less likely secret has lost digits to underflow, and is followed anew
+
+
+WIDER = 6  # how much longer numbers that never underflow take, measured
+
+
+class Factored(Protocol):
+    """Variables whose joint law is proportional to a product of factors."""
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+    @property
+    def domains(self) -> tuple[tuple[str, ...], ...]: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def elimination_order(self) -> tuple[int, ...]: ...
+    @property
+    def depth(self) -> float: ...
+    def factors(self, among: Iterable[int]) -> list[Factor]:
+        """One for each of the variables, in their order, and then any others."""
+        ...
+
+
+class NetworkComponent:
+    """The variables of one connected component and what each value of theirs adds to a sum.
+
+    `contributions[v]` is (values, labels) in lattice steps, for every variable of the network. A
+    vector is coded as one number, digit by digit in bases no digit reaches, so that its law comes
+    out of one elimination in which factors are multiplied by convolution along the code.
+    """
+
+    def __init__(self, net: Factored, nodes: Sequence[int], contributions: Sequence[Ints]) -> None:
+        self.net = net
+        self.nodes = tuple(nodes)
+        self.asked = self.nodes  # the variables that are secrets; of several alike one is enough
+        self._low = sum(contributions[v].min(axis=0) for v in self.nodes)
+        digits = {v: contributions[v] - contributions[v].min(axis=0) for v in self.nodes}
+        self._unit = math.gcd(*(int(n) for rows in digits.values() for n in rows.ravel())) or 1
+        extent = sum(rows.max(axis=0) for rows in digits.values()) // self._unit
+        self._shape = tuple(int(top) + 1 for top in extent)
+        self.width = math.prod(self._shape)
+        if self.width > MAX_WIDTH:
+            raise TooLarge(
+                f"the sum over {len(self.nodes)} tied variables has {self.width} values; at most "
+                f"{MAX_WIDTH} are handled: ask for fewer numbers at once, or for coarser weights"
+            )
+        base = [math.prod(self._shape[axis + 1 :]) for axis in range(len(self._shape))]
+        self._codes = {v: (rows // self._unit) @ np.array(base) for v, rows in digits.items()}
+
+    @cached_property
+    def values(self) -> Ints:
+        """Every value of the code as a vector, in lattice steps."""
+        grid = np.stack(np.unravel_index(np.arange(self.width), self._shape), axis=1)
+        return np.asarray(grid * self._unit + self._low, dtype=np.int64)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether products of table entries may underflow."""
+        return self.net.depth > DEEPEST_LINEAR
+
+    def deepest(self, probability: float) -> float:
+        """How many scales apart answers may lie given an event before what was lost decides.
+
+        Joint masses below e^-708 may be lost, of as many outcomes as there are. Given an event of
+        this probability they are that much larger, and the density is at least e^-span. Below
+        SMALLEST they are followed in numbers that never underflow, and lost only by division.
+        """
+        if probability < RAREST_SECRET:
+            return DEEPEST_LINEAR
+        outcomes = sum(math.log(self.net.sizes[v]) for v in self.nodes)
+        return min(DEEPEST_LINEAR, 660.0 - outcomes + math.log(probability))
+
+    @cached_property
+    def roundings(self) -> float:
+        scopes = tuple(factor.scope for factor in self._factors)
+        order = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        once = float(2 * order.roundings + (len(scopes) + 2) * self.width)
+        return 2.0 * once if self.lossy else once  # wide numbers are added with two
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """For every value of every variable: law of the sum, probability, variable and name."""
+        self._affordable()
+        laws, prior = self._laws()
+        owner = np.repeat(self.asked, [self.net.sizes[v] for v in self.asked])
+        names = tuple(
+            f"{self.net.variables[v]} = {value}"
+            for v in self.asked
+            for value in self.net.domains[v]
+        )
+        return laws, prior, owner, names
+
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
+        """The law of the sum given the values that `seen` allows some variables."""
+        weight = self._weight((), seen)
+        total = float(weight.sum())
+        if self.lossy and total < RAREST_SECRET:
+            return self._followed_given(seen)
+        return GivenSum(weight / total if total > 0 else weight, total)
+
+    def _laws(self) -> tuple[Floats, Floats]:
+        """The laws given each value of each variable, and how likely it is."""
+        rows, what = [], f"the search for laws of a sum over {len(self.nodes)} variables"
+        for number, v in enumerate(self.asked):
+            doing(what, number, len(self.asked))
+            rows.append(self.with_variable(v))
+        weight = np.concatenate(rows)
+        prior = weight.sum(axis=1)
+        if self.lossy:
+            factors, order = self.net.factors(self.nodes), self.net.elimination_order
+            known = [possible_joint(factors, self.net.sizes, (v,), order) for v in self.asked]
+            if (np.concatenate(known) & (prior < RAREST_SECRET)).any():
+                return self._followed()
+        return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
+
+    def _followed(self) -> tuple[Floats, Floats]:
+        """`_laws` without underflow."""
+        self._affordable(WIDER)
+        found = [self._wide_weight((v,), {}) for v in self.asked]
+        everything = found[0].total()
+        totals = [table.total(-1, keepdims=True) for table in found]
+        laws = [table.over(total) for table, total in zip(found, totals, strict=True)]
+        prior = [
+            np.where(total.possible, np.maximum(total.over(everything), LEAST_NORMAL), 0.0)[:, 0]
+            for total in totals
+        ]
+        return np.concatenate(laws), np.concatenate(prior)
+
+    def _followed_given(self, seen: Mapping[int, Floats]) -> GivenSum:
+        """`given` without underflow."""
+        table, everything = self._wide_weight((), seen), self._wide_weight((), {}).total()
+        total = table.total()
+        chance = max(float(total.over(everything)), LEAST_NORMAL) if total.possible else 0.0
+        return GivenSum(table.over(total), chance)
+
+    def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
+        """P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
+        return self._weight((v,), seen or {})
+
+    @cached_property
+    def work(self) -> int:
+        """The multiplications of one elimination for every variable, about."""
+        scopes = tuple(factor.scope for factor in self._factors)
+        chosen = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        terms = sum(step.terms * self.width + OVERHEAD for step in chosen.steps)
+        return terms * len(self.asked)
+
+    def _affordable(self, times: int = 1) -> None:
+        """Refuse what would take minutes."""
+        work = self.work * times
+        if work > MOST_LAW_WORK:
+            raise TooLarge(
+                f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
+                f"multiplications; at most {MOST_LAW_WORK:.0e} are tried: use group, or a "
+                "coarser model"
+            )
+
+    @cached_property
+    def _factors(self) -> list[Factor]:
+        """The factor of each variable, spread along the code by what its values add."""
+        factors = self.net.factors(self.nodes)
+        spread = [
+            Factor(factor.scope, _spread(factor.table, self._codes[v]))
+            for v, factor in zip(self.nodes, factors, strict=False)
+        ]
+        return spread + [Factor(f.scope, f.table[..., None]) for f in factors[len(spread) :]]
+
+    def _weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
+        factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
+        found = weighted_joint(
+            factors, self.net.sizes, keep, self.width, self.net.elimination_order
+        )
+        padded = np.zeros((*found.shape[:-1], self.width))
+        padded[..., : found.shape[-1]] = found
+        return padded
+
+    def _wide_weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
+        """`_weight` in numbers that never underflow."""
+        factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
+        return wide_weighted_joint(
+            factors, self.net.sizes, keep, self.width, self.net.elimination_order
+        )
+
+
+def network_parts(net: BayesNet, query: NamedSum) -> SumParts:
+    """The connected components of a network."""
+    added = contributions(query, net.variables, net.domains)
+    return parts_of([NetworkComponent(net, part, added) for part in net.parts])
+
+
+def parts_of(components: Sequence[NetworkComponent]) -> SumParts:
+    """Components that occur once each."""
+    home = {v: c for c, component in enumerate(components) for v in component.nodes}
+    return SumParts(tuple(components), (1,) * len(components), home)
+
+
+def convolves(net: BayesNet, query: NamedSum) -> bool:
+    """Whether the laws of a sum given every value of every variable are found by convolution."""
+    added = contributions(query, net.variables, net.domains)
+    try:
+        return all(NetworkComponent(net, part, added).work <= MOST_LAW_WORK for part in net.parts)
+    except TooLarge:
+        return False
+
+
+def _spread(table: Floats, codes: Ints) -> Floats:
+    out = np.zeros((*table.shape, int(codes.max()) + 1))
+    for value, code in enumerate(codes.tolist()):
+        out[..., value, code] = table[..., value]
+    return out

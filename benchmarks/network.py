@@ -26,7 +26,7 @@ from shoal.mechanisms.table import MECHANISMS
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
-from shoal.networks.elimination import elimination
+from shoal.networks.elimination import plan_elimination
 from shoal.networks.quilts import network_quilts, strategy_for
 
 ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")
@@ -75,7 +75,7 @@ def compare_laws(targets: int = 40) -> None:
         return [net.law(*names, where={given: value}) for names, given, value in cases]
 
     def first_time() -> None:
-        elimination.cache_clear()
+        plan_elimination.cache_clear()
         our_laws()
 
     for (names, _, _), law, factor in zip(cases, our_laws(), pgmpy_laws(), strict=True):

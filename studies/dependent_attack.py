@@ -15,7 +15,7 @@ from shoal.noise.primitives import SeededRng
 from shoal.records.attack import bits_allowed, entropy_bits, largest_fall_bits
 from shoal.records.place_attack import (
     FriendAdversary,
-    Located,
+    LocatedPerson,
     People,
     ReleasedCentroids,
     distances_of_pairs,
@@ -91,7 +91,7 @@ def curves_of(town: People, targets: Ints) -> Iterator[Curve]:
     pairs, _ = models_for(town, np.arange(len(town)))
     for title, row in PLANS.items():
         by = adversaries(town, targets)
-        found: dict[str, list[list[Located]]] = {name: [] for name in by}
+        found: dict[str, list[list[LocatedPerson]]] = {name: [] for name in by}
         for epsilon in EPSILONS:
             plan = plan_or_none(row, query, pairs, epsilon)
             assert plan is not None  # these rows take every query over tied records
@@ -110,10 +110,10 @@ def curves_of(town: People, targets: Ints) -> Iterator[Curve]:
 
 def _attacked(
     town: People, targets: Ints, plan: Plan, by: dict[str, FriendAdversary]
-) -> dict[str, list[Located]]:
+) -> dict[str, list[LocatedPerson]]:
     body = plan.body
     assert isinstance(body, Additive)
-    found: dict[str, list[Located]] = {}
+    found: dict[str, list[LocatedPerson]] = {}
     for seed in range(RELEASES):
         answer = body.draw(body.query.read(town.vectors), SeededRng(seed))
         seen = ReleasedCentroids(body.query, answer, float(body.noise.scale), town)  # type: ignore[arg-type]

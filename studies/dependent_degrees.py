@@ -13,9 +13,9 @@ from shoal.mechanisms.queries import LinearQuery, histogram
 from shoal.noise.primitives import SeededRng
 from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
+from shoal.records.pairwise import Dependence, RecordGroups
 from shoal.records.queries import DegreeDistribution, degree_accuracy, degree_distribution, graph
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordGroups
 from studies.dependent_plans import (
     all_plans,
     curves_figure,

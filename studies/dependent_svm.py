@@ -13,8 +13,8 @@ from shoal.core.task import Model
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import LinearClassifier, linear_classifier
 from shoal.records.domain import RecordDomain
+from shoal.records.pairwise import Dependence, RecordGroups, component_names
 from shoal.records.sources import FriendModel, affinity_ties
-from shoal.records.ties import Dependence, RecordGroups, component_names
 from studies.dependent_plans import PAIRWISE, curves_figure, plan_or_none, standing
 from studies.dependent_sources import MOST_TIES, SIMILAR, Profiles, profiles
 from studies.report import Report, Table

@@ -18,7 +18,7 @@ from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.plans import sampler_for
 from shoal.mechanisms.queries import LinearQuery, weighted_sum
-from shoal.networks.laws import table_laws
+from shoal.networks.laws import laws_of_table
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng, round_up
@@ -104,7 +104,7 @@ def position_sum() -> LinearQuery:
 
 def leaked_bits(table: JointTable, query: LinearQuery, scale: Fraction) -> float:
     """max over records of the mutual information with the noisy answer, in bits."""
-    laws = table_laws(table, query, EachEntry())
+    laws = laws_of_table(table, query, EachEntry())
     steps = float(scale / query.lattice)
     reach = int(40 * steps) + 1
     values = laws.values[:, 0]

@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     )
     from shoal.places.stream import LocationStream as LocationStream
     from shoal.places.walk import fit_grid as fit_grid
-    from shoal.records.ties import Dependence as Dependence
+    from shoal.records.pairwise import Dependence as Dependence
 
 __version__ = "0.2.0"
 

@@ -16,7 +16,7 @@ from shoal.networks.table import JointTable
 from tests.cli.conftest import Run
 from tests.cli.test_attack_locations import found
 from tests.cli.test_location_cli import done, refused
-from tests.networks import joint_of
+from tests.networks.models import joint_of
 
 SPEC = """
 [[model]]

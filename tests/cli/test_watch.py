@@ -150,8 +150,8 @@ def write_own(run: Run, folder: Path, kind: str) -> Path:
 
 FAMILIES = {
     "network": ("shoal.networks.elimination.in_time", "exact"),
-    "contagion": ("shoal.networks.exact.independent", "exact"),
-    "friends": ("shoal.records.rows.mean_sensitivities", "dependent-means"),
+    "contagion": ("shoal.networks.exact.independent_parts", "exact"),
+    "friends": ("shoal.records.pairwise_mechanisms.mean_sensitivities", "dependent-means"),
 }
 
 
@@ -181,8 +181,8 @@ def test_ctrl_c_in_the_middle_of_other_work_says_so(
     spec.write_text(spec.read_text().replace('mechanism = "best"', 'mechanism = "group"'))
     before = sorted(folder.iterdir())
     interrupted("shoal.networks.elimination.in_time")
-    interrupted("shoal.networks.audit.independent")
-    interrupted("shoal.networks.lift_row.CrowdLift.loss")
+    interrupted("shoal.networks.audit.independent_parts")
+    interrupted("shoal.networks.entry_lift.ContagionLift.loss")
     done = run(command, "own.toml")
     assert done.exit_code == 130, done.output
     assert "stopped with Ctrl-C" in done.stderr

@@ -36,9 +36,9 @@ from shoal.records.classifier import linear_classifier
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, friend_field
 from shoal.records.kmeans import centroids
+from shoal.records.pairwise import Dependence, RecordGroups
 from shoal.records.queries import degree_distribution, number_histogram, number_mean
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordGroups
 from tests.contract.network_tasks import network_tasks, turned_network, turned_variables
 from tests.locations import running_task, town_task
 

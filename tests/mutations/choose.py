@@ -66,13 +66,18 @@ GROUPS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "chains-lift": (5, ("chains/lift/side.py",), ("tests/oracle/test_lift.py",)),
     "networks": (
         7,
-        ("networks/lift.py", "networks/influence.py", "networks/quilts.py"),
-        ("tests/oracle/test_network_mechanisms.py", "tests/oracle/test_network_lift.py"),
+        ("networks/lift.py", "networks/influence.py", "networks/quilts.py", "networks/walks.py"),
+        (
+            "tests/networks/test_mechanisms.py",
+            "tests/networks/test_lift.py",
+            "tests/networks/test_walks.py",
+            "tests/networks/test_influence_matrix.py",
+        ),
     ),
     "records": (
         6,
         ("records/coefficients.py", "records/field.py"),
-        ("tests/oracle/test_dependence_field.py", "tests/unit/test_dependent_rows.py"),
+        ("tests/records/test_field.py", "tests/records/test_mechanisms.py"),
     ),
     "places": (
         7,

@@ -23,7 +23,7 @@ from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable
-from tests.networks import joint_of, random_network
+from tests.networks.models import joint_of, random_network
 from tests.oracle.enumeration import Law, chain_law, order_law, table_law
 from tests.oracle.test_attack_variables import random_crowd, random_rows
 

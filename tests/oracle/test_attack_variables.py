@@ -25,7 +25,7 @@ from shoal.core.errors import InputError
 from shoal.mechanisms.queries import count, histogram
 from shoal.mechanisms.variables import VariableSum
 from shoal.networks.contagion import Contagion
-from tests.networks import joint_of
+from tests.networks.models import joint_of
 from tests.oracle.enumeration import Law, chain_law, order_law
 
 Weights = list[list[Fraction]]

@@ -20,21 +20,21 @@ from shoal.events.pairs import SecretPairs
 from shoal.mechanisms.queries import LinearQuery
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
+from tests.networks import test_audit as networks
 from tests.oracle import (
     test_audit_events as events,
-    test_audit_networks as networks,
     test_audit_places as places,
     test_audit_suppression as suppression,
-    test_audit_ties as ties,
     test_optimal_table as table,
     test_steps as steps,
 )
 from tests.oracle.audit_tasks import LONGEST, report, tasks
 from tests.oracle.enumeration import entry_loss, event_loss, laws
+from tests.records import test_audit as ties
 
 ROUNDING = 1e-9
 STREAMS = ("mask-", "location-")  # other secrets than these tasks have; audited by themselves
-APART = (  # for other models: tests/oracle/test_audit_ties.py
+APART = (  # for other models: tests/records/test_audit.py
     *table.ROWS,  # adds no noise: tests/oracle/test_optimal_table.py
     *steps.ROWS,  # noise of another law: tests/oracle/test_steps.py
     "correlated-sensitivity",

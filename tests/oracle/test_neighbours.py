@@ -18,13 +18,14 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import bits_allowed, entropy_bits, gain_bits, largest_fall_bits
 from shoal.records.kmeans import Centroids, Points
+from shoal.records.pairwise import RecordGroups
 from shoal.records.place_attack import (
     FRIENDSHIP,
     City,
     FriendAdversary,
     People,
     ReleasedCentroids,
-    UnknownCrowd,
+    UnknownPeople,
     distances_of_pairs,
     km_between,
     locate,
@@ -32,7 +33,6 @@ from shoal.records.place_attack import (
     pattern_km,
     weighted_median,
 )
-from shoal.records.ties import RecordGroups
 
 CITY = City(south=0.0, west=0.0, north=1.0, east=1.0, cells=4)
 
@@ -213,7 +213,7 @@ def test_unknown_people_widen_the_sums_and_unknown_friends_move_with_the_target(
     gaps = seen.output - parts.sum(axis=0) - 4 * parts.mean(axis=0) - parts
     expected = [-0.5 * gap @ np.linalg.solve(full, gap) for gap in gaps]
     assert untied - untied[0] == pytest.approx(np.array(expected) - expected[0], abs=1e-7)
-    crowd = UnknownCrowd.of(parts, np.eye(len(parts)), 4)
+    crowd = UnknownPeople.of(parts, np.eye(len(parts)), 4)
     assert crowd.friends == pytest.approx(crowd.own)
 
 

@@ -10,7 +10,7 @@ from shoal.mechanisms.queries import weighted_sum
 from shoal.records.attack import guess_values
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, field_of_pairs
-from shoal.records.ties import Dependence
+from shoal.records.pairwise import Dependence
 
 DOMAIN = RecordDomain.points([0.0, 1.0, 3.0], states=["a", "b", "c"])
 LAW = np.array([[0.3, 0.05, 0.02], [0.05, 0.2, 0.06], [0.02, 0.06, 0.24]])

@@ -33,7 +33,7 @@ from shoal.mechanisms.optimal_table import WHOLE, Tabulated
 from shoal.mechanisms.table import MECHANISMS, calibrated, confirmed, verify_promise
 from shoal.mechanisms.usefulness import least_error
 from shoal.networks.contagion import Contagion, exponential_law
-from tests.networks import joint_of, random_network
+from tests.networks.models import joint_of, random_network
 from tests.oracle import enumeration
 from tests.oracle.audit_tasks import report, tasks
 

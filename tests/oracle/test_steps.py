@@ -38,7 +38,7 @@ from shoal.mechanisms.table import MECHANISMS, calibrated, confirmed, verify_pro
 from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng
 from shoal.noise.steps import SteppedNoise
-from tests.networks import joint_of, random_network
+from tests.networks.models import joint_of, random_network
 
 ROWS = (NAME,)
 ROW = MECHANISMS[NAME]

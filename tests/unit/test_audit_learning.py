@@ -22,7 +22,7 @@ from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
 from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids
-from shoal.records.ties import RecordGroups
+from shoal.records.pairwise import RecordGroups
 from tests.contract.tasks import TASKS
 
 ROWS = np.random.default_rng(0).random((30, 1))

@@ -19,7 +19,7 @@ from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
 from shoal.mechanisms.choice import calibrate
 from shoal.records.kmeans import centroids
-from shoal.records.ties import RecordGroups
+from shoal.records.pairwise import RecordGroups
 from tests.engine_jobs import refused, released
 
 LAYOUT = Layout(by="region", numbers=("x", "y"))

@@ -25,7 +25,7 @@ from shoal.ledger import open_ledger
 from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.records.kmeans import centroids
-from shoal.records.ties import RecordGroups
+from shoal.records.pairwise import RecordGroups
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.ledger_servers import KINDS, fresh_ledger

@@ -14,7 +14,7 @@ from shoal.mechanisms import budgets, choice
 from shoal.networks import large
 from shoal.records.domain import RecordDomain
 from shoal.records.sources import FriendModel
-from tests.networks import lattice
+from tests.networks.models import lattice
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.2, 0.8]], states="ab", length=60)
 

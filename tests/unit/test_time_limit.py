@@ -34,9 +34,9 @@ from shoal.places.rows import MOST_WALKS, rehearsed
 from shoal.places.walk import free_walk
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
+from shoal.records.pairwise import Dependence
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence
-from tests.networks import lattice
+from tests.networks.models import lattice
 
 
 @pytest.fixture
@@ -315,17 +315,17 @@ def test_a_large_sum_cut_short_answers_with_what_it_has(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tilts narrow the bounds; when the time is over, those that are known decide."""
-    monkeypatch.setattr(large, "NARROW", 8)
+    monkeypatch.setattr(large, "MAX_NARROW_WIDTH", 8)
     net, query = square_net(5), shoal.count("01", "1")
     large.sum_laws.cache_clear()
-    own = large.FollowedSum.narrower
+    own = large.TiltedSumLaws.narrower
 
-    def slowed(self: large.FollowedSum, steps: float) -> bool:
+    def slowed(self: large.TiltedSumLaws, steps: float) -> bool:
         clock[0] += 2.0
         return own(self, steps)
 
     with monkeypatch.context() as patched:
-        patched.setattr(large.FollowedSum, "narrower", slowed)
+        patched.setattr(large.TiltedSumLaws, "narrower", slowed)
         with shoal.time_limit(1) as limit:
             cut = large.LargeSums(net, query).least_scale(9.0)
     assert limit.cut

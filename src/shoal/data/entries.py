@@ -38,7 +38,7 @@ from shoal.data.table import (
 )
 from shoal.data.times import parse_duration
 from shoal.mechanisms.queries import ExternalQuery, LinearQuery
-from shoal.records.place_attack import MOST_VISITED, City, People, location_vector
+from shoal.records.place_attack import PLACES_PER_PERSON, City, People, location_vector
 
 if TYPE_CHECKING:
     import polars as pl
@@ -385,7 +385,7 @@ def people_of(
     latitude: str = "latitude",
     longitude: str = "longitude",
     place: str = "place",
-    top: int = MOST_VISITED,
+    top: int = PLACES_PER_PERSON,
     least: int = LEAST_VISITS,
 ) -> tuple[People, tuple[str, ...]]:
     """The people with at least `least` check-ins in the city, and their names.

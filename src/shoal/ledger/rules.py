@@ -41,8 +41,8 @@ from shoal.mechanisms.table import LOSS_TOLERANCE, verify_promise
 from shoal.noise.laplace import is_laplace
 from shoal.records.coefficients import sensitivities
 from shoal.records.field import PairwiseField
-from shoal.records.rows import pairwise
-from shoal.records.ties import Dependence
+from shoal.records.pairwise import Dependence
+from shoal.records.pairwise_mechanisms import pairwise_laws
 
 TIES = "ties"
 APART = (
@@ -100,7 +100,7 @@ def parallel_records(
 
 def _under(model: Model, tally: Tally) -> float | str:
     """The largest sum over all charges about one record, under one model. Rounds up."""
-    pairs = pairwise(model)
+    pairs = pairwise_laws(model)
     if pairs is None:
         return f"{model.describe()} gives no pairwise laws of records"
     total = np.zeros((pairs.records, pairs.domain.size))

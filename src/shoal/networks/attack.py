@@ -30,7 +30,7 @@ from shoal.networks.network_sums import NetworkComponent
 from shoal.networks.table import MAX_OUTCOMES, JointTable
 
 Named = BayesNet | JointTable | Contagion
-Held = TypeVar("Held", BayesNet, JointTable, Contagion)
+NamedModel = TypeVar("NamedModel", BayesNet, JointTable, Contagion)
 
 
 def columns_of(model: Named) -> VariableColumns:
@@ -43,7 +43,7 @@ def columns_of(model: Named) -> VariableColumns:
     )
 
 
-def added_by(model: Named, seen: Sequence[Seen]) -> list[Ints]:
+def released_weights(model: Named, seen: Sequence[Seen]) -> list[Ints]:
     """What each value of each variable adds to all released numbers side by side.
 
     (values, numbers) for each variable; one number that is always 0 when no sum was seen.
@@ -52,7 +52,7 @@ def added_by(model: Named, seen: Sequence[Seen]) -> list[Ints]:
     for one in seen:
         if isinstance(one, EntriesSeen):
             continue
-        for v, rows in enumerate(_weights(model, one)):
+        for v, rows in enumerate(_weights_of_release(model, one)):
             tables[v].append(rows)
     return [
         np.hstack(rows) if rows else np.zeros((len(model.domains[v]), 1), dtype=np.int64)
@@ -60,7 +60,7 @@ def added_by(model: Named, seen: Sequence[Seen]) -> list[Ints]:
     ]
 
 
-def _weights(model: Named, one: SumSeen | VariablesSeen) -> Sequence[Ints]:
+def _weights_of_release(model: Named, one: SumSeen | VariablesSeen) -> Sequence[Ints]:
     if isinstance(one, VariablesSeen):
         if (one.variables, one.domains) != (model.variables, model.domains):
             raise InputError("the release is about other variables or values than the model")
@@ -76,7 +76,7 @@ def _weights(model: Named, one: SumSeen | VariablesSeen) -> Sequence[Ints]:
 # The posterior of every person of a crowd given what was released: groups and people in logs.
 
 
-def crowd_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
+def contagion_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
     """What somebody who holds a contagion model believes about every person.
 
     Exact, in logs. Groups are independent, so what the output tells about the sum over one group
@@ -84,24 +84,24 @@ def crowd_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
     are independent but for a factor of their number ill, and the same is done person by person
     over (number ill, sum). Weights may differ from person to person.
     """
-    groups, likelihood = _observed(model, seen)
+    groups, likelihood = _groups_and_likelihood(model, seen)
     told = told_about_each([group.law() for group in groups], likelihood)
     before, joint = np.zeros((len(model.variables), 2)), np.zeros((len(model.variables), 2))
     for g, people in enumerate(model.groups):
         doing("the attack on groups", g, len(model.groups))
-        before[list(people)] = _prior(model, g)
+        before[list(people)] = _group_prior(model, g)
         joint[list(people)] = groups[g].joint(told[g])
     with np.errstate(divide="ignore"):
         return Beliefs.from_joint(model.states, np.log(before), joint)
 
 
-def likeliest_crowd(model: Contagion, seen: Sequence[Seen]) -> tuple[str, ...]:
+def likeliest_states(model: Contagion, seen: Sequence[Seen]) -> tuple[str, ...]:
     """The states of everybody that are likeliest as a whole given `seen`.
 
     The same with the largest term in place of the sum: first the likeliest sum, then how it is
     shared among groups, and among the people of each.
     """
-    groups, likelihood = _observed(model, seen)
+    groups, likelihood = _groups_and_likelihood(model, seen)
     laws = [group.law(best=True) for group in groups]
     whole = total_law(laws, best=True) + likelihood
     if whole.max() == -math.inf:
@@ -112,14 +112,14 @@ def likeliest_crowd(model: Contagion, seen: Sequence[Seen]) -> tuple[str, ...]:
     return tuple(model.states[int(state)] for state in states)
 
 
-def _observed(
+def _groups_and_likelihood(
     model: Contagion, seen: Sequence[Seen]
-) -> tuple[list[_CountedAnswers | _Listed], Floats]:
+) -> tuple[list[_ExchangeableGroup | _ListedGroup], Floats]:
     """The groups with what was seen of their people, and the likelihood of each sum over all."""
     looks = entries_seen(seen, columns_of(model))
     likely = np.zeros((len(model.variables), 2)) if looks is None else looks
-    code = coded(np.array(added_by(model, seen)))
-    groups = [_group(model, g, code.added, likely) for g in range(len(model.groups))]
+    code = coded(np.array(released_weights(model, seen)))
+    groups = [_observed_group(model, g, code.added, likely) for g in range(len(model.groups))]
     width = int(code.added.max(axis=1).sum()) + 1
     steps = 0.5 * (float(width) ** 2 + sum(float(group.width) ** 2 for group in groups))
     if steps > MOST_STEPS:
@@ -130,7 +130,7 @@ def _observed(
     return groups, log_likelihood(seen, code.numbers()[:width])
 
 
-class _CountedAnswers(NamedTuple):
+class _ExchangeableGroup(NamedTuple):
     """A group of which every set of n people ill has the log-probability `share[n]`.
 
     What is followed is n·stride + Σ extra[p, state of p]; `place` is the code that each of these
@@ -150,7 +150,7 @@ class _CountedAnswers(NamedTuple):
     def law(self, *, best: bool = False) -> Floats:
         """log P(sum of the group, what was seen of its people), by code."""
         logs = total_law(self._people(), best=best) + self._shares()
-        return _by_code(logs, self.place, best=best)
+        return _sum_by_code(logs, self.place, best=best)
 
     def joint(self, told: Floats) -> Floats:
         """log P(state of a person, everything seen), (people, 2)."""
@@ -179,7 +179,7 @@ class _CountedAnswers(NamedTuple):
         return np.repeat(self.share, self.stride)
 
 
-class _Listed(NamedTuple):
+class _ListedGroup(NamedTuple):
     """A group whose joint law is written out: the log-probability and the code of every outcome."""
 
     states: Ints
@@ -191,7 +191,7 @@ class _Listed(NamedTuple):
         return 0
 
     def law(self, *, best: bool = False) -> Floats:
-        return _by_code(self.logs, self.place, best=best)
+        return _sum_by_code(self.logs, self.place, best=best)
 
     def joint(self, told: Floats) -> Floats:
         whole = self.logs + told[self.place]
@@ -204,7 +204,9 @@ class _Listed(NamedTuple):
         return np.asarray(self.states[:, place])
 
 
-def _group(model: Contagion, group: int, added: Ints, likely: Floats) -> _CountedAnswers | _Listed:
+def _observed_group(
+    model: Contagion, group: int, added: Ints, likely: Floats
+) -> _ExchangeableGroup | _ListedGroup:
     people = list(model.groups[group])
     law, own, looks = model.law_of(group), added[people], likely[people]
     with np.errstate(divide="ignore"):
@@ -213,18 +215,18 @@ def _group(model: Contagion, group: int, added: Ints, likely: Floats) -> _Counte
         states = np.indices(law.shape).reshape(len(people), -1)
         seen = sum(looks[p][row] for p, row in enumerate(states))
         place = sum(own[p][row] for p, row in enumerate(states))
-        return _Listed(states, np.asarray(logs.ravel() + seen), np.asarray(place))
+        return _ListedGroup(states, np.asarray(logs.ravel() + seen), np.asarray(place))
     size = len(people)
     share = logs - np.array([math.log(math.comb(size, n)) for n in range(size + 1)])
     steps = own[:, 1] - own[:, 0]
     if (steps == steps[0]).all():
         place = own[:, 0].sum() + np.arange(size + 1) * steps[0]
-        return _CountedAnswers(share, np.zeros_like(own), 1, place, looks)
+        return _ExchangeableGroup(share, np.zeros_like(own), 1, place, looks)
     stride = int(own.max(axis=1).sum()) + 1
-    return _CountedAnswers(share, own, stride, np.tile(np.arange(stride), size + 1), looks)
+    return _ExchangeableGroup(share, own, stride, np.tile(np.arange(stride), size + 1), looks)
 
 
-def _prior(model: Contagion, group: int) -> Floats:
+def _group_prior(model: Contagion, group: int) -> Floats:
     """P(state) of every person of a group, (people, 2)."""
     law, size = model.law_of(group), len(model.groups[group])
     if model.exchangeable(group):
@@ -234,7 +236,7 @@ def _prior(model: Contagion, group: int) -> Floats:
     return np.array([law.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes])
 
 
-def _by_code(logs: Floats, place: Ints, *, best: bool) -> Floats:
+def _sum_by_code(logs: Floats, place: Ints, *, best: bool) -> Floats:
     """Log-probabilities added up by the code each belongs to, from code 0 to the largest.
 
     With `best` only the largest of each code.
@@ -268,8 +270,8 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
     (`too_deep`) a belief below about 1e-13 may come out as 0; more than that is refused.
     """
     columns = columns_of(net)
-    tilts, shift, depth = _tilts(seen, columns)
-    whole = NetworkComponent(net, range(len(net.variables)), added_by(net, seen))
+    tilts, shift, depth = _entry_likelihoods(seen, columns)
+    whole = NetworkComponent(net, range(len(net.variables)), released_weights(net, seen))
     likelihood = log_likelihood(seen, whole.values)
     evidence = {} if tilts is None else {v: tilts[v, p] for v, p in enumerate(columns.places)}
     rows = []
@@ -277,7 +279,7 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
         with np.errstate(divide="ignore"):
             joint = np.log(whole.with_variable(v, evidence)) + likelihood
         rows.append(np.logaddexp.reduce(joint, axis=1))
-    _refuse_lost(net, depth, float(likelihood.max()), rows)
+    _refuse_underflow(net, depth, float(likelihood.max()), rows)
     before = [net.weight((v,), {}).log() for v in range(len(net.variables))]
     found = Beliefs.from_joint(
         columns.values, columns.spread(before, -math.inf), columns.spread(rows, -math.inf)
@@ -285,12 +287,14 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
     return replace(found, log_evidence=found.log_evidence + shift)
 
 
-def too_deep(net: BayesNet, seen: Sequence[Seen]) -> bool:
+def may_underflow(net: BayesNet, seen: Sequence[Seen]) -> bool:
     """Whether products of probabilities and likelihoods may be too small for a double."""
-    return net.depth + _tilts(seen, columns_of(net))[2] > DEEPEST_LINEAR
+    return net.depth + _entry_likelihoods(seen, columns_of(net))[2] > DEEPEST_LINEAR
 
 
-def _refuse_lost(net: BayesNet, depth: float, likeliest: float, rows: Sequence[Floats]) -> None:
+def _refuse_underflow(
+    net: BayesNet, depth: float, likeliest: float, rows: Sequence[Floats]
+) -> None:
     """Refuse when products of probabilities too small for a double may decide a belief.
 
     Every outcome that was lost is less likely than SMALLEST, and no output is likelier given one
@@ -307,7 +311,9 @@ def _refuse_lost(net: BayesNet, depth: float, likeliest: float, rows: Sequence[F
         )
 
 
-def _tilts(seen: Sequence[Seen], columns: VariableColumns) -> tuple[Floats | None, float, float]:
+def _entry_likelihoods(
+    seen: Sequence[Seen], columns: VariableColumns
+) -> tuple[Floats | None, float, float]:
     """The likelihood of what was seen of each entry, at most 1, and the logs taken out.
 
     Last the depth: -log of the least product of these likelihoods that is not 0.
@@ -328,14 +334,14 @@ def _tilts(seen: Sequence[Seen], columns: VariableColumns) -> tuple[Floats | Non
 # Adversaries who hold the law of named variables.
 
 
-MOST_LISTED = 2**20  # outcomes of a network that is listed where doubles would lose some
+MAX_LISTED_OUTCOMES = 2**20  # outcomes of a network that is listed where doubles would lose some
 
 
-class NamedAdversary(Generic[Held]):
+class NamedAdversary(Generic[NamedModel]):
     """What adversaries share who hold a table, a network or a crowd."""
 
-    def __init__(self, model: Held, entries: object = None) -> None:
-        self._model: Held = model
+    def __init__(self, model: NamedModel, entries: object = None) -> None:
+        self._model: NamedModel = model
 
     @property
     def columns(self) -> VariableColumns:
@@ -343,7 +349,7 @@ class NamedAdversary(Generic[Held]):
 
     def added(self, seen: Sequence[Seen]) -> Ints:
         """What every column of every variable adds to all released numbers."""
-        columns, own = self.columns, added_by(self._model, seen)
+        columns, own = self.columns, released_weights(self._model, seen)
         rows = np.zeros((len(own), len(columns.values), own[0].shape[1]), dtype=np.int64)
         for v, places in enumerate(columns.places):
             rows[v] = own[v][0]  # a value that is not the variable's own weighs nothing of its own
@@ -370,7 +376,7 @@ class NamedAdversary(Generic[Held]):
         raise NotImplementedError
 
 
-class ListedAdversary(NamedAdversary[Held]):
+class ListedAdversary(NamedAdversary[NamedModel]):
     """Who looks at every outcome."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
@@ -400,7 +406,7 @@ class ListedAdversary(NamedAdversary[Held]):
         """log P(outcome, output) for every outcome."""
         columns, prior = self.columns, self.log_outcomes()
         places = np.indices(prior.shape).reshape(prior.ndim, -1)
-        rows = added_by(self._model, seen)
+        rows = released_weights(self._model, seen)
         answers = sum(row[own] for row, own in zip(rows, places, strict=True))
         out = prior.ravel() + log_likelihood(seen, np.asarray(answers))
         logs = entries_seen(seen, columns)
@@ -425,7 +431,7 @@ class NetworkAdversary(ListedAdversary[BayesNet]):
     """Who holds a Bayesian network: by elimination, or by listing where doubles would lose some."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
-        if math.prod(self._model.sizes) <= MOST_LISTED and too_deep(self._model, seen):
+        if math.prod(self._model.sizes) <= MAX_LISTED_OUTCOMES and may_underflow(self._model, seen):
             return super().beliefs(seen)
         return network_beliefs(self._model, seen)
 
@@ -453,14 +459,14 @@ class NetworkAdversary(ListedAdversary[BayesNet]):
         return logs
 
 
-class CrowdAdversary(NamedAdversary[Contagion]):
+class ContagionAdversary(NamedAdversary[Contagion]):
     """Who holds a contagion model: group by group and person by person."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
-        return crowd_beliefs(self._model, seen)
+        return contagion_beliefs(self._model, seen)
 
     def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
-        return likeliest_crowd(self._model, seen)
+        return likeliest_states(self._model, seen)
 
     def _log_probability(self, own: Ints) -> Floats:
         logs = np.zeros(len(own))

@@ -25,15 +25,15 @@ from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import each_entry
 from shoal.mechanisms.mixture import evaluation_slack, smoothed
 from shoal.mechanisms.plans import eta_above
-from shoal.networks.exact import affordable, whole_laws
-from shoal.networks.laws import SecretLaws, SecretsPart, answers_of, table_part
-from shoal.networks.parts import Independent, Parted, added, independent
+from shoal.networks.exact import can_convolve_rest, laws_of_whole_sum
+from shoal.networks.laws import SecretLaws, SecretsPart, distinct_answers, secrets_part_of_table
+from shoal.networks.parts import Independent, Parted, convolve_sums, independent_parts
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
 
-MOST_OUTPUTS_COMPARED = 20_000_000
+MAX_OUTPUTS_COMPARED = 20_000_000
 RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
-MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
+MAX_CORNER_LABELS = 10  # numbers of a vector whose 2^n extreme outputs are tried
 TOO_WIDE = (
     "the weights of the query span too many steps of its lattice to add up answers one by one; "
     "round the weights to a coarser lattice"
@@ -65,16 +65,16 @@ def table_finding(setting: AuditCase) -> Finding:
     assert isinstance(table, JointTable)
     if setting.wide:
         raise Refused(TOO_WIDE)
-    part = table_part(table, setting.query, setting.secrets)
+    part = secrets_part_of_table(table, setting.query, setting.secrets)
     if not part.laws.pairs.any():  # nothing that can be told apart ever holds
         return Finding(lower=0.0, upper=0.0)
-    _, place = answers_of(table, setting.query)
+    _, place = distinct_answers(table, setting.query)
     anyway = np.asarray(np.bincount(place, table.probability.ravel()), dtype=np.float64)
-    seen = _seen(setting, part.laws, anyway, part, exact=True)
-    peak = _peak(setting, seen)
+    seen = _noisy_sum(setting, part.laws, anyway, part, exact=True)
+    peak = _worst_output(setting, seen)
     if peak.value == -math.inf:
         return Finding(lower=0.0, upper=0.0)
-    return _told(_witness(setting, seen, peak), peak, peak.value + peak.slack)
+    return _finding_of_witness(_witness_at(setting, seen, peak), peak, peak.value + peak.slack)
 
 
 def network_finding(setting: AuditCase) -> Finding:
@@ -84,7 +84,7 @@ def network_finding(setting: AuditCase) -> Finding:
     sum. Where the two differ the whole sum is evaluated, if that is affordable.
     """
     try:
-        return _network_finding(setting)
+        return _sum_finding(setting)
     except OutOfTime:  # what everybody tied together tells needs no search
         tied = setting.model.tied
         if tied is None or not each_entry(setting.secrets):
@@ -92,7 +92,7 @@ def network_finding(setting: AuditCase) -> Finding:
         return Finding(lower=0.0, upper=eta_above(tied * setting.eta))
 
 
-def _network_finding(setting: AuditCase) -> Finding:
+def _sum_finding(setting: AuditCase) -> Finding:
     model = setting.model
     if setting.wide:
         raise Refused(TOO_WIDE)
@@ -101,11 +101,11 @@ def _network_finding(setting: AuditCase) -> Finding:
         lower, upper = interval(setting.scale / setting.finer)
         upper = max(lower, min(upper, entry_bound(model, setting.query, setting.eta)))
         return Finding(lower=lower, upper=upper, notes=(NO_WITNESS,))
-    task = independent(cast(Parted, model), setting.query, setting.secrets)
+    task = independent_parts(cast(Parted, model), setting.query, setting.secrets)
     found = []
     for number, part in enumerate(task.parts):
         doing("the audit of independent parts", number, len(task.parts))
-        found.append(_of_part(setting, task, part))
+        found.append(_part_finding(setting, task, part))
     if not found:
         return Finding(lower=0.0, upper=0.0)
     worst = max(found, key=lambda finding: finding.lower)
@@ -116,33 +116,35 @@ def _network_finding(setting: AuditCase) -> Finding:
     return Finding(lower=worst.lower, upper=upper, witness=worst.witness, notes=notes)
 
 
-def _of_part(setting: AuditCase, task: Independent, part: SecretsPart) -> Finding:
-    if _lost(setting, part):
+def _part_finding(setting: AuditCase, task: Independent, part: SecretsPart) -> Finding:
+    if _underflow_decides(setting, part):
         entries = each_entry(setting.secrets)
         bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
         return Finding(lower=0.0, upper=bound, notes=(TOO_RARE,))
     alone = sum(task.copies) == len(part.spans)
-    own = _seen(setting, part.laws, _anyway(task, part), part, exact=alone)
-    peak = _peak(setting, own)
+    own = _noisy_sum(setting, part.laws, _unconditional_law(task, part), part, exact=alone)
+    peak = _worst_output(setting, own)
     if peak.value == -math.inf:
         return Finding(lower=0.0, upper=0.0)
     upper = max(peak.value + peak.slack, 0.0)
     if alone or (np.isinf(peak.output).all() and not _zero_sum(setting)):
-        return _told(_witness(setting, own, peak), peak, upper)
-    if affordable(task) and not _zero_sum(setting):
-        whole = whole_laws(task, part)
+        return _finding_of_witness(_witness_at(setting, own, peak), peak, upper)
+    if can_convolve_rest(task) and not _zero_sum(setting):
+        whole = laws_of_whole_sum(task, part)
         if float(np.ptp(whole.values)) / setting.scale <= whole.deepest:
-            everything = _seen(setting, whole, _mixed(whole, part), part, exact=True)
-            reached = _peak(setting, everything)
+            everything = _noisy_sum(setting, whole, _mixture_law(whole, part), part, exact=True)
+            reached = _worst_output(setting, everything)
             upper = min(upper, reached.value + reached.slack)
-            return _told(_witness(setting, everything, reached), reached, upper)
-    corner = _corner(setting, own)
+            return _finding_of_witness(_witness_at(setting, everything, reached), reached, upper)
+    corner = _worst_corner(setting, own)
     if corner is None:
         return Finding(lower=0.0, upper=upper, notes=(BETWEEN,))
-    return replace(_told(_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
+    return replace(
+        _finding_of_witness(_witness_at(setting, own, corner), corner, upper), notes=(BETWEEN,)
+    )
 
 
-def _lost(setting: AuditCase, part: SecretsPart) -> bool:
+def _underflow_decides(setting: AuditCase, part: SecretsPart) -> bool:
     """Whether masses that doubles cannot hold may decide: answers lie so many scales apart.
 
     Where they do not, any other answer outweighs what was lost.
@@ -155,16 +157,16 @@ def _lost(setting: AuditCase, part: SecretsPart) -> bool:
     return deep and (part.laws.lossy or rarest < least)
 
 
-def _told(seen: Witness, peak: VectorPeak, upper: float) -> Finding:
+def _finding_of_witness(seen: Witness, peak: VectorPeak, upper: float) -> Finding:
     """A witness as the lower end; were it above the upper one, that would be shown, not hidden."""
     lower = max(seen.log_ratio - peak.slack, 0.0)
     return Finding(lower=lower, upper=max(upper, lower), witness=seen)
 
 
-def _peak(setting: AuditCase, seen: NoisySum) -> VectorPeak:
+def _worst_output(setting: AuditCase, seen: NoisySum) -> VectorPeak:
     zero_sum = _zero_sum(setting)
     size = plane_size(seen.values) * len(seen.values) if zero_sum else product_size(seen.values)
-    if size * len(seen.logs) > MOST_OUTPUTS_COMPARED:
+    if size * len(seen.logs) > MAX_OUTPUTS_COMPARED:
         raise Refused(
             f"the answers span {size} outputs, more than are tried; ask for fewer numbers"
         )
@@ -173,13 +175,13 @@ def _peak(setting: AuditCase, seen: NoisySum) -> VectorPeak:
     return peak._replace(slack=peak.slack + seen.part.laws.roundings * 2.0**-51)
 
 
-def _corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
+def _worst_corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
     """The extreme output that tells most: there independent parts cancel.
 
     Noise that keeps the total never moves all coordinates the same way.
     """
     labels = seen.values.shape[1]
-    if labels > MOST_CORNERS:
+    if labels > MAX_CORNER_LABELS:
         return None
     best: VectorPeak | None = None
     for signs in product((-1.0, 1.0), repeat=labels):
@@ -195,7 +197,7 @@ def _corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
     return best
 
 
-def _witness(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
+def _witness_at(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
     low, high = seen.values.min(axis=0), seen.values.max(axis=0)
     output = np.where(np.isposinf(peak.output), high, peak.output)
     output = np.where(np.isneginf(peak.output), low, output)
@@ -217,11 +219,11 @@ def _witness(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
         before=(before[0], before[1]),
         after=(min(after[0], 1.0), min(after[1], 1.0)),
         log_ratio=float(told[peak.pair[0]] - told[peak.pair[1]]),
-        curve=_curve(setting, seen, peak) if setting.curve and seen.exact else (),
+        curve=_density_curve(setting, seen, peak) if setting.curve and seen.exact else (),
     )
 
 
-def _curve(
+def _density_curve(
     setting: AuditCase, seen: NoisySum, peak: VectorPeak
 ) -> tuple[tuple[float, float, float], ...]:
     """(output, log density given the first secret, given the second) at the answers."""
@@ -237,7 +239,7 @@ def _curve(
     )
 
 
-def _seen(
+def _noisy_sum(
     setting: AuditCase, laws: SecretLaws, anyway: Floats, part: SecretsPart, *, exact: bool
 ) -> NoisySum:
     values = setting.finer * laws.values
@@ -245,17 +247,17 @@ def _seen(
         return NoisySum(values, np.log(laws.laws), np.log(anyway), part, exact)
 
 
-def _anyway(task: Independent, part: SecretsPart) -> Floats:
+def _unconditional_law(task: Independent, part: SecretsPart) -> Floats:
     """The law of the part's sum, whatever the secret, on the part's own values (same order)."""
     values = np.zeros((1, part.laws.values.shape[1]), dtype=np.int64)
     law = np.ones(1)
     for c in part.spans:
         component = task.components[c]
-        values, law = added(values, law, component.values, component.given({}).law)
+        values, law = convolve_sums(values, law, component.values, component.given({}).law)
     return law
 
 
-def _mixed(laws: SecretLaws, part: SecretsPart) -> Floats:
+def _mixture_law(laws: SecretLaws, part: SecretsPart) -> Floats:
     """The law of the whole sum: the mixture over the values of one variable, or of two events.
 
     For two events that do not cover everything this is their mixture only, so the beliefs shown

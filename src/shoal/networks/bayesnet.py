@@ -19,9 +19,20 @@ from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
 from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
-from shoal.networks.elimination import Factor, followed_joint, good_order, wide_joint
-from shoal.networks.graph import ancestors, connected_parts, d_separated, moral, topological
-from shoal.networks.table import JointTable, admit_variables, table_of
+from shoal.networks.elimination import (
+    Factor,
+    greedy_summing_order,
+    safe_sum_product,
+    wide_sum_product,
+)
+from shoal.networks.graph import (
+    ancestors,
+    connected_components,
+    d_separated,
+    moral_graph,
+    topological_order,
+)
+from shoal.networks.table import JointTable, admit_variables, normalised_table
 
 MAX_TABLE = 2**22  # numbers in the table of one variable
 Where = Mapping[str, str | Sequence[str]]
@@ -103,9 +114,9 @@ class BayesNet(Law):
     @classmethod
     def from_object(cls, network: Any) -> BayesNet:
         """The network of a pgmpy or pyAgrum object, told by the methods it has."""
-        from shoal.networks.interchange import imported
+        from shoal.networks.interchange import network_from_object
 
-        return imported(network)
+        return network_from_object(network)
 
     @cached_property
     def above(self) -> tuple[tuple[int, ...], ...]:
@@ -121,7 +132,7 @@ class BayesNet(Law):
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The variables, parents before children."""
-        found = topological(self.above)
+        found = topological_order(self.above)
         assert found is not None  # checked when the network was made
         return found
 
@@ -129,12 +140,12 @@ class BayesNet(Law):
     def elimination_order(self) -> tuple[int, ...]:
         """A good order in which to sum the variables out."""
         scopes = tuple((*above, v) for v, above in enumerate(self.above))
-        return good_order(scopes, self.sizes)
+        return greedy_summing_order(scopes, self.sizes)
 
     @cached_property
     def parts(self) -> tuple[tuple[int, ...], ...]:
         """The connected components: sets of variables independent of each other."""
-        return tuple(tuple(part) for part in connected_parts(moral(self.above)))
+        return tuple(tuple(part) for part in connected_components(moral_graph(self.above)))
 
     @cached_property
     def depth(self) -> float:
@@ -170,7 +181,7 @@ class BayesNet(Law):
 
     def evidence(self, where: Where) -> dict[int, Floats]:
         """For every variable an event names, 1 at the values it allows and 0 elsewhere."""
-        return allowed(where, self.variables, self.domains)
+        return allowed_values(where, self.variables, self.domains)
 
     def factors(self, among: Iterable[int] | None = None) -> list[Factor]:
         """The tables of some variables (all by default), as factors over their scopes."""
@@ -216,8 +227,8 @@ class BayesNet(Law):
             raise InputError(
                 f"the network has {outcomes:.3g} outcomes; a table holds at most {2**24}"
             )
-        law = wide_joint(self.factors(), self.sizes, tuple(range(len(self.sizes))))
-        return table_of(law, self.variables, self.domains)
+        law = wide_sum_product(self.factors(), self.sizes, tuple(range(len(self.sizes))))
+        return normalised_table(law, self.variables, self.domains)
 
     def sample(self, rng: Rng, count: int | None = None) -> Any:
         """One random outcome, a value per variable; with `count`, a list of them."""
@@ -245,7 +256,7 @@ class BayesNet(Law):
         return network_parts(self, query)
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.networks.lift_row import network_lift
+        from shoal.networks.entry_lift import network_lift
 
         return network_lift(self, query)
 
@@ -255,9 +266,9 @@ class BayesNet(Law):
         return NetworkQuilts(self)
 
     def influences(self) -> Influences:
-        from shoal.networks.influence import network_influences
+        from shoal.networks.influence import network_influence_matrix
 
-        return network_influences(self)
+        return network_influence_matrix(self)
 
     def written_out(self) -> JointTable:
         return self.as_table()
@@ -281,7 +292,7 @@ class BayesNet(Law):
         factors += [Factor((v,), vector) for v, vector in seen.items()]
         if not factors:
             return Wide.of(np.ones(()))
-        return followed_joint(factors, self.sizes, keep, self.elimination_order)
+        return safe_sum_product(factors, self.sizes, keep, self.elimination_order)
 
     def _check_parents(self) -> None:
         for name, own in zip(self.variables, self.parents, strict=True):
@@ -293,7 +304,7 @@ class BayesNet(Law):
                 )
             if len(set(own)) < len(own) or name in own:
                 raise InputError(f"{name!r} has parents {list(own)}; each other variable once")
-        if topological(self.above) is None:
+        if topological_order(self.above) is None:
             raise InputError("parents form a cycle; a variable must not depend on itself")
 
     def _checked_table(self, v: int, table: npt.ArrayLike) -> Floats:
@@ -306,7 +317,7 @@ class BayesNet(Law):
         return checked_rows(table, f"the table of {self.variables[v]!r}", shape)
 
 
-def allowed(
+def allowed_values(
     where: Where, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
 ) -> dict[int, Floats]:
     """For every variable an event names, 1 at the values it allows and 0 elsewhere."""

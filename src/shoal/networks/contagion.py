@@ -20,9 +20,9 @@ from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
 from shoal.core.walk import Wide, product
-from shoal.networks.bayesnet import Where, allowed
-from shoal.networks.graph import connected_parts, undirected
-from shoal.networks.table import JointTable, admit_variables, table_of
+from shoal.networks.bayesnet import Where, allowed_values
+from shoal.networks.graph import connected_components, undirected_graph
+from shoal.networks.table import JointTable, admit_variables, normalised_table
 
 MAX_TABLE_PEOPLE = 20
 GroupLaw = npt.ArrayLike | Callable[[int], npt.ArrayLike]
@@ -51,7 +51,7 @@ class Contagion(Law):
         object.__setattr__(self, "states", checked_states(self.states))
         if len(self.states) != 2:
             raise InputError(f"states is {list(self.states)}; a person is in one of two states")
-        laws = tuple(_checked_law(law) for law in self.laws)
+        laws = tuple(_validated_law(law) for law in self.laws)
         object.__setattr__(self, "laws", laws)
         self._check_groups()
 
@@ -95,13 +95,13 @@ class Contagion(Law):
         for name in (name for pair in pairs for name in pair):
             if name not in number:
                 raise InputError(f"edges names {name!r}, who is not one of people; add them")
-        joined = undirected(len(names), ((number[a], number[b]) for a, b in pairs))
+        joined = undirected_graph(len(names), ((number[a], number[b]) for a, b in pairs))
         explicit = {}
         for person, table in (tables or {}).items():
             if label(person) not in number:
                 raise InputError(f"tables names {label(person)!r}, who is not one of people")
             explicit[number[label(person)]] = table
-        return cls._made(names, connected_parts(joined), law, explicit, states)
+        return cls._made(names, connected_components(joined), law, explicit, states)
 
     @classmethod
     def _made(
@@ -130,7 +130,7 @@ class Contagion(Law):
             size = len(group)
             if size not in by_size:
                 by_size[size] = len(laws)
-                laws.append(_law_of(law, size))
+                laws.append(_law_for_size(law, size))
             which.append(by_size[size])
         return cls(
             variables=tuple(label(person) for person in people),
@@ -184,7 +184,7 @@ class Contagion(Law):
             shape = [2 if person in group else 1 for person in range(people)]
             law = self.written(g)
             factors.append(Wide(law.part.reshape(shape), law.power.reshape(shape)))
-        return table_of(product(factors), self.variables, self.domains)
+        return normalised_table(product(factors), self.variables, self.domains)
 
     def written(self, group: int) -> Wide:
         """The joint law of a group, one axis per person."""
@@ -202,7 +202,7 @@ class Contagion(Law):
 
     def evidence(self, where: Where) -> dict[int, Floats]:
         """For every person an event names, 1 at the states it allows and 0 elsewhere."""
-        return allowed(where, self.variables, self.domains)
+        return allowed_values(where, self.variables, self.domains)
 
     def sample(self, rng: Rng) -> tuple[str, ...]:
         """One random outcome, a state per person."""
@@ -218,19 +218,19 @@ class Contagion(Law):
         return tuple(self.states[int(value)] for value in ill)
 
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
-        from shoal.networks.exact import crowd_answers
+        from shoal.networks.exact import contagion_answers
 
-        return crowd_answers(self, query, secrets)
+        return contagion_answers(self, query, secrets)
 
     def sum_parts(self, query: Any, *, alike: bool) -> Any:
-        from shoal.networks.crowds import crowd_parts
+        from shoal.networks.contagion_sums import contagion_parts
 
-        return crowd_parts(self, query, alike=alike)
+        return contagion_parts(self, query, alike=alike)
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.networks.lift_row import crowd_lift
+        from shoal.networks.entry_lift import contagion_lift
 
-        return crowd_lift(self, query)
+        return contagion_lift(self, query)
 
     def written_out(self) -> JointTable:
         return self.as_table()
@@ -281,7 +281,7 @@ def exponential_law(rate: float) -> Callable[[int], Floats]:
     return law
 
 
-def _law_of(law: GroupLaw | Mapping[int, npt.ArrayLike], size: int) -> Floats:
+def _law_for_size(law: GroupLaw | Mapping[int, npt.ArrayLike], size: int) -> Floats:
     if isinstance(law, Mapping):
         if size not in law:
             raise InputError(f"law has no entry for groups of {size}; add one with that key")
@@ -295,7 +295,7 @@ def _law_of(law: GroupLaw | Mapping[int, npt.ArrayLike], size: int) -> Floats:
     return found
 
 
-def _checked_law(law: npt.ArrayLike) -> Floats:
+def _validated_law(law: npt.ArrayLike) -> Floats:
     array = numbers(law, "law")
     if array.ndim > MAX_TABLE_PEOPLE:
         raise InputError(

@@ -24,12 +24,12 @@ from shoal.core.progress import in_time
 from shoal.core.walk import LOST, Wide
 
 Scope = tuple[int, ...]
-Places = tuple[int, ...]
+FactorNumbers = tuple[int, ...]
 LARGEST_ELIMINATION = 2**25  # numbers the largest table of an elimination may hold
 _einsum: Callable[..., npt.NDArray[Any]] = np.einsum
 Table = TypeVar("Table")
 Entry = TypeVar("Entry", bound=np.generic)
-DEEPEST = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
+MAX_SAFE_DEPTH = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
 SUM_OVER_VARIABLES = "the sum over a network's variables"
 TERMS_WITHOUT_BLAS = 2**15  # products up to this many terms are summed without calling BLAS
 
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     The scopes are written with small numbers, as np.einsum takes them.
     """
 
-    places: Places
+    places: FactorNumbers
     labels: tuple[list[int], list[int]]
     kept: list[int]
     out: Scope
@@ -65,7 +65,7 @@ class Elimination(NamedTuple):
     roundings: int
 
 
-def joint(
+def sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> Floats:
     """Σ over all variables but `keep` of the product of the factors; axes as in `keep`.
@@ -73,23 +73,23 @@ def joint(
     sizes[v] is the number of values of variable v; `order` is a good order for the whole network,
     when known. Refused beyond 2^25 numbers in one table.
     """
-    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
-    _affordable(chosen.largest, len(keep))
-    found = _run(chosen, [factor.table for factor in factors], _multiplied)
+    chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _refuse_large_tables(chosen.largest, len(keep))
+    found = _run_steps(chosen, [factor.table for factor in factors], _multiply)
     return np.transpose(found, chosen.axes)
 
 
-def wide_joint(
+def wide_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> Wide:
     """`joint` in numbers that never underflow: 0 exactly where nothing is possible."""
-    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
-    _affordable(max((step.terms for step in chosen.steps), default=1), len(keep))
-    found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely)
+    chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _refuse_large_tables(max((step.terms for step in chosen.steps), default=1), len(keep))
+    found = _run_steps(chosen, [Wide.of(factor.table) for factor in factors], _multiply_wide)
     return found.arranged(lambda table: np.transpose(table, chosen.axes))
 
 
-def followed_joint(
+def safe_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> Wide:
     """`joint` of conditional laws and likelihoods, in numbers that never underflow.
@@ -98,13 +98,13 @@ def followed_joint(
     possible came out above LOST. Every table on the way is a probability or less, so an underflow
     takes at most 2^-1074 from an entry, and all of them together nothing of one above LOST.
     """
-    found = joint(factors, sizes, keep, order)
-    if depth(factors) <= DEEPEST:
+    found = sum_product(factors, sizes, keep, order)
+    if depth(factors) <= MAX_SAFE_DEPTH:
         return Wide.of(found)
-    possible = possible_joint(factors, sizes, keep, order)
+    possible = support_of_product(factors, sizes, keep, order)
     if (found[possible] >= LOST).all():
         return Wide.of(np.where(possible, found, 0.0))
-    return wide_joint(factors, sizes, keep, order)
+    return wide_sum_product(factors, sizes, keep, order)
 
 
 def depth(factors: Sequence[Factor]) -> float:
@@ -112,39 +112,39 @@ def depth(factors: Sequence[Factor]) -> float:
     return -sum(math.log(float(f.table[f.table > 0].min(initial=1.0))) for f in factors)
 
 
-def possible_joint(
+def support_of_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> npt.NDArray[np.bool_]:
     """Where `joint` is truly positive, whatever underflow makes of the numbers."""
-    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
-    _affordable(chosen.largest, len(keep))
+    chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _refuse_large_tables(chosen.largest, len(keep))
     marks = [(factor.table > 0).astype(np.float64) for factor in factors]
-    return np.asarray(np.transpose(_run(chosen, marks, _marked), chosen.axes) > 0)
+    return np.asarray(np.transpose(_run_steps(chosen, marks, _multiply_marks), chosen.axes) > 0)
 
 
-def weighted_joint(
+def weighted_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
 ) -> Floats:
     """The same for factors with weights: entry [keep.., c] for totals c = 0 … width - 1."""
-    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
-    _affordable(chosen.largest * width, len(keep))
-    found = _run(chosen, [factor.table for factor in factors], _convolved)
+    chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _refuse_large_tables(chosen.largest * width, len(keep))
+    found = _run_steps(chosen, [factor.table for factor in factors], _convolve)
     return np.transpose(found, [*chosen.axes, len(keep)])
 
 
-def wide_weighted_joint(
+def wide_weighted_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
 ) -> Wide:
     """`weighted_joint` in numbers that never underflow, for every total: 0 where impossible."""
-    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     terms = max((step.terms for step in chosen.steps), default=1)
-    _affordable(terms * width, len(keep))
-    found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely_convolved)
+    _refuse_large_tables(terms * width, len(keep))
+    found = _run_steps(chosen, [Wide.of(factor.table) for factor in factors], _convolve_wide)
     turned = found.arranged(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
-    return _padded(turned, 0, width)
+    return _pad_weights(turned, 0, width)
 
 
-def _affordable(cells: int, kept: int) -> None:
+def _refuse_large_tables(cells: int, kept: int) -> None:
     if cells > LARGEST_ELIMINATION:
         raise Refused(
             f"the joint law of {kept} variable(s) needs a table of {cells:.2g} numbers on the way; "
@@ -155,7 +155,7 @@ def _affordable(cells: int, kept: int) -> None:
 
 
 @lru_cache(maxsize=8192)
-def elimination(
+def plan_elimination(
     scopes: tuple[Scope, ...], sizes: tuple[int, ...], keep: Scope, order: Scope = ()
 ) -> Elimination:
     """The steps of an elimination with small tables; nothing is computed yet.
@@ -163,25 +163,27 @@ def elimination(
     Variable by variable in the given order; greedily (opt_einsum) when there is none or it leads
     to large tables.
     """
-    given = _planned(scopes, sizes, keep, _by_order(scopes, keep, order)) if order else None
+    given = _plan_path(scopes, sizes, keep, _bucket_path(scopes, keep, order)) if order else None
     if given is not None and given.largest <= TERMS_WITHOUT_BLAS:
         return given
-    greedily = _planned(scopes, sizes, keep, _greedy(scopes, sizes, keep))
+    greedily = _plan_path(scopes, sizes, keep, _greedy_path(scopes, sizes, keep))
     return greedily if given is None or greedily.largest < given.largest else given
 
 
-def good_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> Scope:
+def greedy_summing_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> Scope:
     """The order in which a greedy elimination of everything sums the variables out."""
     left = {v for scope in scopes for v in scope}
     order: list[int] = []
-    for step in _planned(scopes, sizes, (), _greedy(scopes, sizes, ())).steps:
+    for step in _plan_path(scopes, sizes, (), _greedy_path(scopes, sizes, ())).steps:
         gone = sorted(left.intersection(step.summed))
         order += gone
         left.difference_update(gone)
     return tuple(order)
 
 
-def _greedy(scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope) -> Iterator[Places]:
+def _greedy_path(
+    scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope
+) -> Iterator[FactorNumbers]:
     """opt_einsum's greedy path: which factors are joined next, results numbered on."""
     from opt_einsum.paths import greedy
 
@@ -199,9 +201,9 @@ def _greedy(scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope) -> Itera
         left.append(following - 1)
 
 
-def _by_order(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[Places]:
+def _bucket_path(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[FactorNumbers]:
     """Bucket elimination: join the factors that hold a variable, smallest scopes first."""
-    pool = _Pool(scopes)
+    pool = _FactorPool(scopes)
     kept = frozenset(keep)
     for variable in order:
         while variable not in kept and pool.holders.get(variable):
@@ -213,7 +215,7 @@ def _by_order(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[Pl
         yield pool.join([last, second], pool.scopes[last] | pool.scopes[second])
 
 
-class _Pool:
+class _FactorPool:
     """The factors that are left, by number, and which of them hold each variable."""
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
@@ -224,7 +226,7 @@ class _Pool:
                 self.holders.setdefault(variable, set()).add(number)
         self._following = len(scopes)
 
-    def join(self, places: list[int], joined: frozenset[int]) -> Places:
+    def join(self, places: list[int], joined: frozenset[int]) -> FactorNumbers:
         """Replace some factors by their product, which gets the next number."""
         for place in places:
             for variable in self.scopes.pop(place):
@@ -236,8 +238,8 @@ class _Pool:
         return tuple(places)
 
 
-def _planned(
-    scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope, path: Iterator[Places]
+def _plan_path(
+    scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope, path: Iterator[FactorNumbers]
 ) -> Elimination:
     pool = list(scopes)
     uses = Counter(v for scope in (*scopes, keep) for v in scope)
@@ -246,7 +248,7 @@ def _planned(
     for places in path:
         taken = [pool[place] for place in places]
         uses.subtract(v for scope in taken for v in scope)
-        step = _step(places, taken, sizes, uses)
+        step = _plan_step(places, taken, sizes, uses)
         pool.append(step.out)
         uses.update(step.out)
         steps.append(step)
@@ -257,7 +259,9 @@ def _planned(
     return Elimination(tuple(steps), axes, largest, roundings)
 
 
-def _step(places: Places, taken: list[Scope], sizes: Sequence[int], uses: Counter[int]) -> Step:
+def _plan_step(
+    places: FactorNumbers, taken: list[Scope], sizes: Sequence[int], uses: Counter[int]
+) -> Step:
     """Join the factors `taken` from their places, summing out what nothing else uses."""
     used = list(dict.fromkeys(v for scope in taken for v in scope))
     kept = tuple(v for v in used if uses[v] > 0)
@@ -273,7 +277,7 @@ def _step(places: Places, taken: list[Scope], sizes: Sequence[int], uses: Counte
     )
 
 
-def _run(
+def _run_steps(
     chosen: Elimination,
     tables: list[Table],
     product: Callable[[Table, Table | None, Step], Table],
@@ -292,7 +296,7 @@ def _run(
     return last
 
 
-def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
+def _multiply(one: Floats, two: Floats | None, step: Step) -> Floats:
     if two is None:
         return _einsum(one, step.labels[0], step.kept)
     return _einsum(
@@ -305,17 +309,17 @@ def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
     )
 
 
-def _marked(one: Floats, two: Floats | None, step: Step) -> Floats:
+def _multiply_marks(one: Floats, two: Floats | None, step: Step) -> Floats:
     """Products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
-    return np.minimum(_multiplied(one, two, step), 1.0)
+    return np.minimum(_multiply(one, two, step), 1.0)
 
 
-def _widely(one: Wide, two: Wide | None, step: Step) -> Wide:
+def _multiply_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
     """`_multiplied` for wide numbers."""
     count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
-    joined = one.arranged(lambda table: _spread(table, step.labels[0], count))
+    joined = one.arranged(lambda table: _align_axes(table, step.labels[0], count))
     if two is not None:
-        joined = joined.times(two.arranged(lambda table: _spread(table, step.labels[1], count)))
+        joined = joined.times(two.arranged(lambda table: _align_axes(table, step.labels[1], count)))
     gone = tuple(label for label in range(count) if label not in step.kept)
     reduced = joined.total(gone) if gone else joined
     left = [label for label in range(count) if label in step.kept]
@@ -323,26 +327,26 @@ def _widely(one: Wide, two: Wide | None, step: Step) -> Wide:
     return reduced.arranged(lambda table: np.transpose(table, order))
 
 
-def _widely_convolved(one: Wide, two: Wide | None, step: Step) -> Wide:
+def _convolve_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
     """`_convolved` for wide numbers: the weights are one more axis that is kept."""
     code = max([*step.labels[0], *step.labels[1]], default=-1) + 1
     kept = step._replace(kept=[*step.kept, code], labels=([*step.labels[0], code], step.labels[1]))
     if two is None:
-        return _widely(one, None, kept)
+        return _multiply_wide(one, None, kept)
     if one.shape[-1] < two.shape[-1]:
-        return _widely_convolved(two, one, step._replace(labels=step.labels[::-1]))
+        return _convolve_wide(two, one, step._replace(labels=step.labels[::-1]))
     wide, more = one.shape[-1], two.shape[-1] - 1
     found: Wide | None = None
     for weight in range(more + 1):
         in_time(SUM_OVER_VARIABLES)
         part = Wide(two.part[..., weight], two.power[..., weight])
-        moved = _padded(_widely(one, part, kept), weight, wide + more)
+        moved = _pad_weights(_multiply_wide(one, part, kept), weight, wide + more)
         found = moved if found is None else found.plus(moved)
     assert found is not None  # there is at least one weight
     return found
 
 
-def _padded(table: Wide, first: int, width: int) -> Wide:
+def _pad_weights(table: Wide, first: int, width: int) -> Wide:
     """The weights moved up to start at `first`, with nothing before and after."""
     out = Wide.of(np.zeros((*table.shape[:-1], width)))
     out.part[..., first : first + table.shape[-1]] = table.part
@@ -350,7 +354,7 @@ def _padded(table: Wide, first: int, width: int) -> Wide:
     return out
 
 
-def _spread(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
+def _align_axes(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
     """The table with axes in the order of the labels, of length 1 where it has none."""
     order = sorted(range(len(labels)), key=lambda axis: labels[axis])
     shape = [1] * count
@@ -359,7 +363,7 @@ def _spread(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDA
     return np.transpose(table, order).reshape(shape)
 
 
-def _convolved(one: Floats, two: Floats | None, step: Step) -> Floats:
+def _convolve(one: Floats, two: Floats | None, step: Step) -> Floats:
     """The product of two weighted factors: one contraction per weight of the shorter one."""
     if two is None:
         return _einsum(one, [*step.labels[0], 51], [*step.kept, 51])

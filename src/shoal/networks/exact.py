@@ -35,17 +35,17 @@ from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.large import LargeSums
-from shoal.networks.laws import NamedSum, SecretLaws, SecretsPart, table_laws
-from shoal.networks.network_sums import convolves
-from shoal.networks.parts import Independent, Parted, independent
+from shoal.networks.laws import NamedSum, SecretLaws, SecretsPart, laws_of_table
+from shoal.networks.network_sums import can_convolve
+from shoal.networks.parts import Independent, Parted, independent_parts
 from shoal.networks.table import JointTable
 
 if TYPE_CHECKING:
     from shoal.mechanisms.steps import Line
 
-ENDS_MET = 1e-9  # relative gap at which the bound from the ends counts as reached
-MAX_LINE = 2**17  # values the sum over everything may have when it is convolved
-MOST_CONVOLUTIONS = 4e9  # multiplications of all convolutions together
+RELATIVE_END_GAP = 1e-9  # relative gap at which the bound from the ends counts as reached
+MAX_CONVOLVED_VALUES = 2**17  # values the sum over everything may have when it is convolved
+MAX_CONVOLUTION_WORK = 4e9  # multiplications of all convolutions together
 
 
 def secret_loss(laws: SecretLaws, steps: float) -> float:
@@ -90,10 +90,10 @@ def parts_loss(task: Independent, steps: float) -> float:
     """The loss of noise of scale `steps` on the sum over everything. Rounds up."""
     bound = max((secret_loss(part.laws, steps) for part in task.parts), default=0.0)
     reached = max((end_loss(part.laws, steps) for part in task.parts), default=0.0)
-    if bound <= reached * (1 + ENDS_MET) or not affordable(task):
+    if bound <= reached * (1 + RELATIVE_END_GAP) or not can_convolve_rest(task):
         return bound
     return max(
-        min(secret_loss(part.laws, steps), secret_loss(whole_laws(task, part), steps))
+        min(secret_loss(part.laws, steps), secret_loss(laws_of_whole_sum(task, part), steps))
         for part in task.parts
     )
 
@@ -111,15 +111,15 @@ def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
         lower,
         upper,
     )
-    if not math.isfinite(alone) or alone <= lower or not affordable(task):
+    if not math.isfinite(alone) or alone <= lower or not can_convolve_rest(task):
         return alone
-    below = alone * (1 - ENDS_MET)
-    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (1 - ENDS_MET):
+    below = alone * (1 - RELATIVE_END_GAP)
+    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (1 - RELATIVE_END_GAP):
         return alone
     return smallest_scale(lambda steps: parts_loss(task, steps), epsilon, lower, alone)
 
 
-def affordable(task: Independent) -> bool:
+def can_convolve_rest(task: Independent) -> bool:
     """Whether there is a rest that can be convolved with every part."""
     if task.components[0].values.shape[1] > 1 or sum(task.copies) == 1:
         return False
@@ -128,25 +128,25 @@ def affordable(task: Independent) -> bool:
     work = len(task.parts) * sum(
         (span + 1) * n * total for span, n in zip(spans, task.copies, strict=True)
     )
-    return total < MAX_LINE and work <= MOST_CONVOLUTIONS
+    return total < MAX_CONVOLVED_VALUES and work <= MAX_CONVOLUTION_WORK
 
 
 @lru_cache(maxsize=256)
-def _rest(task: Independent, spans: tuple[int, ...]) -> tuple[int, Floats]:
+def _law_of_rest(task: Independent, spans: tuple[int, ...]) -> tuple[int, Floats]:
     """The least value and the law, value by value, of the sum over all other components."""
     low, law = 0, np.ones(1)
     for c, (component, copies) in enumerate(zip(task.components, task.copies, strict=True)):
-        first, own = _line(component.values, component.given({}).law)
+        first, own = _dense_law(component.values, component.given({}).law)
         for _ in range(copies - spans.count(c)):
             low, law = low + first, np.convolve(law, own)
     return low, law
 
 
 @lru_cache(maxsize=256)
-def whole_laws(task: Independent, part: SecretsPart) -> SecretLaws:
+def laws_of_whole_sum(task: Independent, part: SecretsPart) -> SecretLaws:
     """The laws of the sum over everything given the secrets of a part. Direct convolution."""
-    low, rest = _rest(task, part.spans)
-    rows = [_line(part.laws.values, law) for law in part.laws.laws]
+    low, rest = _law_of_rest(task, part.spans)
+    rows = [_dense_law(part.laws.values, law) for law in part.laws.laws]
     laws = np.stack([np.convolve(row, rest) for _, row in rows])
     values: Ints = (low + rows[0][0] + np.arange(laws.shape[1]))[:, None]
     others = sum(
@@ -162,7 +162,7 @@ def whole_laws(task: Independent, part: SecretsPart) -> SecretLaws:
     )
 
 
-def _line(values: Ints, law: Floats) -> tuple[int, Floats]:
+def _dense_law(values: Ints, law: Floats) -> tuple[int, Floats]:
     """A law on sorted whole numbers as one on every number between the least and the largest."""
     low = int(values[0, 0])
     dense = np.zeros(int(values[-1, 0]) - low + 1)
@@ -196,7 +196,7 @@ class TableLaws:
 
     @cached_property
     def laws(self) -> SecretLaws:
-        return table_laws(self._table, self._query, self._secrets)
+        return laws_of_table(self._table, self._query, self._secrets)
 
     def least_scale(self, epsilon: float) -> ScaleFound:
         reach = float(np.ptp(self.laws.values, axis=0).sum()) or 1.0
@@ -216,7 +216,7 @@ class TableLaws:
         return laws_distance(self.laws)
 
     def lines(self, epsilon: float) -> Sequence[Line]:
-        return [_line_of(self.laws)]
+        return [_steps_line(self.laws)]
 
     def ratio(self, decay: float) -> float:
         number = linear(self._query)
@@ -249,7 +249,7 @@ class PartedLaws:
 
     @property
     def parts(self) -> Independent:
-        return independent(self._model, self._query, self._secrets)
+        return independent_parts(self._model, self._query, self._secrets)
 
     def least_scale(self, epsilon: float) -> ScaleFound:
         scale = least_parts_scale(self.parts, epsilon, 1 / NO_NOISE)
@@ -271,8 +271,8 @@ class PartedLaws:
     def lines(self, epsilon: float) -> Sequence[Line]:
         """The parts, each with the sum over everything where it is had: else an upper bound."""
         task = self.parts
-        whole = affordable(task)
-        return [_line_of(whole_laws(task, p) if whole else p.laws) for p in task.parts]
+        whole = can_convolve_rest(task)
+        return [_steps_line(laws_of_whole_sum(task, p) if whole else p.laws) for p in task.parts]
 
     def ratio(self, decay: float) -> float:
         table = self._written()
@@ -281,7 +281,7 @@ class PartedLaws:
         )
 
 
-def _line_of(laws: SecretLaws) -> Line:
+def _steps_line(laws: SecretLaws) -> Line:
     """One number's laws as noise in steps looks at them."""
     from shoal.mechanisms.steps import PlainLine
 
@@ -319,22 +319,22 @@ def network_answers(net: BayesNet, query: Query, secrets: Secrets) -> AnswerLaws
     asked = named_sum(query, LARGEST_REACH)
     if isinstance(asked, str):
         return asked
-    if one_by_one(net, asked, secrets):
+    if follows_by_convolution(net, asked, secrets):
         return PartedLaws(net, asked, secrets, written)
     return LargeSums(net, asked)
 
 
 @lru_cache(maxsize=16)
-def _convolves(net: BayesNet, query: NamedSum) -> bool:
-    return len(query.labels) > 1 or convolves(net, query)
+def _can_convolve(net: BayesNet, query: NamedSum) -> bool:
+    return len(query.labels) > 1 or can_convolve(net, query)
 
 
-def one_by_one(net: BayesNet, query: NamedSum, secrets: Secrets) -> bool:
+def follows_by_convolution(net: BayesNet, query: NamedSum, secrets: Secrets) -> bool:
     """Whether laws are followed by convolution; else all at once, for entries and one number."""
-    return not each_entry(secrets) or _convolves(net, query)
+    return not each_entry(secrets) or _can_convolve(net, query)
 
 
-def crowd_answers(crowd: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:
+def contagion_answers(crowd: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:
     """The laws of a sum over a crowd, or why there are none."""
     asked = named_sum(query, LARGEST_REACH)
     return asked if isinstance(asked, str) else PartedLaws(crowd, asked, secrets)

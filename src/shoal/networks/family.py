@@ -43,7 +43,7 @@ FAMILY = Family(
     adversaries={
         "joint-table": lambda: shoal.networks.attack.TableAdversary,
         "bayes-net": lambda: shoal.networks.attack.NetworkAdversary,
-        "contagion": lambda: shoal.networks.attack.CrowdAdversary,
+        "contagion": lambda: shoal.networks.attack.ContagionAdversary,
     },
     model_sections={
         "table": lambda: shoal.networks.spec.TableModel,

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 Parents = Sequence[Sequence[int]]
 Neighbours = tuple[frozenset[int], ...]
-TRIES, DISTURBED = 60, 0.5  # disturbed orders: a few milliseconds each
+DISTURBED_ORDERS, DISTURBANCE = 60, 0.5  # disturbed orders: a few milliseconds each
 
 
-def topological(parents: Parents) -> tuple[int, ...] | None:
+def topological_order(parents: Parents) -> tuple[int, ...] | None:
     """The nodes with every parent before its children, smallest number first; None on a cycle."""
     waiting = [len(set(own)) for own in parents]
     children = children_of(parents)
@@ -54,7 +54,7 @@ def ancestors(parents: Parents, nodes: Iterable[int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def moral(parents: Parents) -> Neighbours:
+def moral_graph(parents: Parents) -> Neighbours:
     """The moral graph: every node tied to its parents, and the parents of a node to each other."""
     tied: list[set[int]] = [set() for _ in parents]
     for node, own in enumerate(parents):
@@ -64,7 +64,7 @@ def moral(parents: Parents) -> Neighbours:
     return tuple(frozenset(several) for several in tied)
 
 
-def undirected(count: int, edges: Iterable[tuple[int, int]]) -> Neighbours:
+def undirected_graph(count: int, edges: Iterable[tuple[int, int]]) -> Neighbours:
     """The neighbours of each of `count` nodes, from pairs of nodes; loops are left out."""
     tied: list[set[int]] = [set() for _ in range(count)]
     for one, two in edges:
@@ -74,7 +74,9 @@ def undirected(count: int, edges: Iterable[tuple[int, int]]) -> Neighbours:
     return tuple(frozenset(several) for several in tied)
 
 
-def connected_parts(neighbours: Neighbours, among: Iterable[int] | None = None) -> list[list[int]]:
+def connected_components(
+    neighbours: Neighbours, among: Iterable[int] | None = None
+) -> list[list[int]]:
     """The connected components, each in increasing order, ordered by their first node.
 
     With `among`, those of the graph on these nodes only.
@@ -164,7 +166,10 @@ def greedy_order(parents: Parents, sizes: Sequence[int], among: Collection[int])
 
     The one sums out first what ties the fewest others anew, the other what has the smallest table.
     """
-    return min(_greedy(parents, sizes, among, rule) for rule in (_new_ties, _cells))
+    return min(
+        _order_by_rule(parents, sizes, among, rule)
+        for rule in (_count_new_edges, _count_table_cells)
+    )
 
 
 def better_order(
@@ -175,13 +180,15 @@ def better_order(
     noise = random.Random(len(among))
 
     def disturbed(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
-        return (_new_ties(ties, sizes, v) + 1) * math.exp(DISTURBED * noise.gauss(0.0, 1.0))
+        return (_count_new_edges(ties, sizes, v) + 1) * math.exp(
+            DISTURBANCE * noise.gauss(0.0, 1.0)
+        )
 
-    tried = (_greedy(parents, sizes, among, disturbed) for _ in range(TRIES))
+    tried = (_order_by_rule(parents, sizes, among, disturbed) for _ in range(DISTURBED_ORDERS))
     return min(known, *tried)
 
 
-def _greedy(
+def _order_by_rule(
     parents: Parents,
     sizes: Sequence[int],
     among: Collection[int],
@@ -211,10 +218,10 @@ def _greedy(
     return SummingOrder(sum(cells for cells, _ in tables), tuple(order), large)
 
 
-def _new_ties(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
+def _count_new_edges(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
     near = ties[v]
     return sum(len(near - ties[u]) - 1 for u in near)
 
 
-def _cells(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
+def _count_table_cells(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
     return math.prod(sizes[u] for u in ties[v]) * sizes[v]

@@ -14,8 +14,8 @@ from shoal.core.codec import Bools, Floats
 from shoal.core.progress import doing
 from shoal.core.walk import LOST, UNIT, Wide, log_bounds
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.elimination import Factor, elimination, joint
-from shoal.networks.graph import ancestors, children_of, moral
+from shoal.networks.elimination import Factor, plan_elimination, sum_product
+from shoal.networks.graph import ancestors, children_of, moral_graph
 
 
 class JointLaw(NamedTuple):
@@ -33,11 +33,11 @@ def joint_law(net: BayesNet, keep: Sequence[int]) -> JointLaw:
     """The joint law of some variables, axes in that order, by elimination."""
     kept = tuple(keep)
     scopes = tuple((*net.above[v], v) for v in sorted(ancestors(net.above, kept)))
-    steps = elimination(scopes, net.sizes, kept, net.elimination_order)
+    steps = plan_elimination(scopes, net.sizes, kept, net.elimination_order)
     return JointLaw(net.weight(kept, {}), 2 * steps.roundings)
 
 
-def rows_given(values: Wide) -> Floats:
+def normalise_rows(values: Wide) -> Floats:
     """The rows divided by their sums, as doubles: one rounding more for each number of a row.
 
     Entries below 2.2e-308 lose digits, or all of them; rows of zeros stay so.
@@ -60,7 +60,7 @@ def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
     if known.sum() < 2:
         return 0.0
     operations = law.roundings + values.shape[1] + 4
-    rows = rows_given(values)
+    rows = normalise_rows(values)
     bounds = log_bounds(rows[known], values.possible[known], operations)
     top, bottom = bounds.upper.max(axis=0), bounds.lower.min(axis=0)
     live = top > -math.inf
@@ -72,12 +72,12 @@ def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
 # The influence matrix of a Bayesian network: how far one variable moves each of the others.
 
 
-LARGE = 256  # variables; the singular values of a larger matrix take seconds
-LARGEST_NEIGHBOURHOOD = 2**20  # values a variable and all that is tied to it may have together
+MAX_SPECTRAL_VARIABLES = 256  # variables; the singular values of a larger matrix take seconds
+MAX_NEIGHBOURHOOD_CELLS = 2**20  # values a variable and all that is tied to it may have together
 
 
 @lru_cache(maxsize=8)
-def network_influences(net: BayesNet) -> MatrixInfluences:
+def network_influence_matrix(net: BayesNet) -> MatrixInfluences:
     """The influence matrix of a network, found when it is first asked for."""
     return MatrixInfluences(lambda: network_matrix_scale(net, 1.0))
 
@@ -91,24 +91,25 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
     mechanisms/influence_matrix.md.
     """
     if any((table <= 0).any() for table in net.tables):
-        return _refused(math.inf, "some value of a variable is impossible given its parents")
-    largest = max(tied_cells(net))
-    if largest > LARGEST_NEIGHBOURHOOD:
-        return _refused(
+        return _inapplicable(math.inf, "some value of a variable is impossible given its parents")
+    largest = max(neighbourhood_cells(net))
+    if largest > MAX_NEIGHBOURHOOD_CELLS:
+        return _inapplicable(
             math.inf,
-            f"a variable and its neighbours have {largest} values; {LARGEST_NEIGHBOURHOOD} at most",
+            f"a variable and its neighbours have {largest} values; "
+            f"{MAX_NEIGHBOURHOOD_CELLS} at most",
         )
     matrix = network_matrix(net)
     if not np.isfinite(matrix).all():
-        return _refused(math.inf, "products of its tables are too small for a double")
-    norm = _norm(matrix) * (1.0 + CERTIFIED)
+        return _inapplicable(math.inf, "products of its tables are too small for a double")
+    norm = _spectral_norm(matrix) * (1.0 + CERTIFIED)
     if norm >= 1.0:
-        return _refused(norm, f"the influence matrix has norm {norm:.9g}; it must be below 1")
+        return _inapplicable(norm, f"the influence matrix has norm {norm:.9g}; it must be below 1")
     solved = np.linalg.solve(np.eye(len(matrix)) - matrix, np.ones(len(matrix)))
     raised = solved * (1.0 + CERTIFIED)
     # a raised φ with (I - Γ) φ ≥ 1 is at least (I - Γ)^-1 1, because Γ ≥ 0
     if not (raised - matrix @ raised >= 1.0).all():
-        return _refused(norm, "the sums of the influence matrix could not be certified")
+        return _inapplicable(norm, "the sums of the influence matrix could not be certified")
     row_sum = float(raised.max())
     return InfluenceResult(2.0 * row_sum / epsilon * (1.0 + 16.0 * UNIT), norm, row_sum, None)
 
@@ -123,7 +124,7 @@ def network_matrix(net: BayesNet) -> Floats:
     matrix = np.zeros((count, count))
     for j in range(count):
         doing(f"the matrix of influences of {count} variables", j, count)
-        weights = weights_given_ties(net, j)
+        weights = law_given_rest(net, j)
         if (weights.table < LOST).any():
             matrix[:, j] = math.inf
             continue
@@ -136,12 +137,14 @@ def network_matrix(net: BayesNet) -> Floats:
     return matrix
 
 
-def tied_cells(net: BayesNet) -> list[int]:
+def neighbourhood_cells(net: BayesNet) -> list[int]:
     """How many values each variable and those it is tied to have together."""
-    return [math.prod(net.sizes[v] for v in (j, *near)) for j, near in enumerate(moral(net.above))]
+    return [
+        math.prod(net.sizes[v] for v in (j, *near)) for j, near in enumerate(moral_graph(net.above))
+    ]
 
 
-class Weights(NamedTuple):
+class LawGivenRest(NamedTuple):
     """What the law of one variable given all others is proportional to.
 
     `table` has an axis for each of `ties`, the variables it depends on, and its own last;
@@ -153,21 +156,21 @@ class Weights(NamedTuple):
     factors: int
 
 
-def weights_given_ties(net: BayesNet, variable: int) -> Weights:
+def law_given_rest(net: BayesNet, variable: int) -> LawGivenRest:
     """The product of the tables that hold `variable`: its own and its children's."""
     factors = net.factors([variable, *children_of(net.above)[variable]])
     ties = tuple(sorted({v for factor in factors for v in factor.scope} - {variable}))
-    table = joint([*factors, Factor((), np.ones(()))], net.sizes, (*ties, variable))
-    return Weights(ties, table, len(factors))
+    table = sum_product([*factors, Factor((), np.ones(()))], net.sizes, (*ties, variable))
+    return LawGivenRest(ties, table, len(factors))
 
 
-def _norm(matrix: Floats) -> float:
+def _spectral_norm(matrix: Floats) -> float:
     """The spectral norm; for large matrices √(largest row sum · column sum) if that will do."""
     bound = math.sqrt(float(matrix.sum(axis=0).max()) * float(matrix.sum(axis=1).max()))
-    if len(matrix) > LARGE and bound < 1.0:
+    if len(matrix) > MAX_SPECTRAL_VARIABLES and bound < 1.0:
         return bound
     return float(np.linalg.norm(matrix, ord=2))
 
 
-def _refused(norm: float, sentence: str) -> InfluenceResult:
+def _inapplicable(norm: float, sentence: str) -> InfluenceResult:
     return InfluenceResult(math.inf, norm, math.inf, sentence)

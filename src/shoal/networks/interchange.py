@@ -19,15 +19,15 @@ from shoal.networks.bayesnet import BayesNet
 _TOKEN = re.compile(r'"([^"]*)"|([(){}\[\];,|])|([^\s(){}\[\];,|"]+)')
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _MARKS = frozenset("(){}[];,|")
-LARGEST_FILE = 2**26  # bytes, unpacked: a small file may hold any number of them
-PRINTED = Decimal("0.001")  # rows this close to 1 were rounded when they were printed
+MAX_FILE_BYTES = 2**26  # bytes, unpacked: a small file may hold any number of them
+MAX_PRINTED_ERROR = Decimal("0.001")  # rows this close to 1 were rounded when they were printed
 
 
 def read_bif(path: Path) -> BayesNet:
     """The network in a file, plain or compressed (.gz)."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as stream:
-            raw = stream.read(LARGEST_FILE + 1)
+            raw = stream.read(MAX_FILE_BYTES + 1)
         text = raw.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"network {str(path)!r} does not exist; check the path") from None
@@ -36,9 +36,9 @@ def read_bif(path: Path) -> BayesNet:
             f"network {str(path)!r} cannot be read ({type(error).__name__}); "
             "it must be a .bif file in UTF-8, or one compressed as .gz"
         ) from None
-    if len(raw) > LARGEST_FILE:
+    if len(raw) > MAX_FILE_BYTES:
         raise InputError(
-            f"network {str(path)!r} has more than {LARGEST_FILE:,} bytes when it is unpacked; "
+            f"network {str(path)!r} has more than {MAX_FILE_BYTES:,} bytes when it is unpacked; "
             "the largest networks that are published have some 10 million"
         )
     try:
@@ -161,13 +161,15 @@ class _Reader:
         self.expect("{")
         while (word := self.next()) != "}":
             if word == "table":
-                table = _whole(self.names(";"), table.shape, name)
+                table = _parse_whole_table(self.names(";"), table.shape, name)
             elif word == "default":
-                row = _row(self.names(";"), size, name)
+                row = _parse_row(self.names(";"), size, name)
                 table[np.isnan(table).all(axis=-1)] = row
             elif word == "(":
                 values = self.names(")")
-                table[_place(values, parents, domains, name)] = _row(self.names(";"), size, name)
+                table[_row_index(values, parents, domains, name)] = _parse_row(
+                    self.names(";"), size, name
+                )
             else:
                 self._place -= 1
                 self.skip_block()
@@ -176,7 +178,7 @@ class _Reader:
         return name, parents, table
 
 
-def _place(
+def _row_index(
     values: list[str],
     parents: tuple[str, ...],
     domains: dict[str, tuple[str, ...]],
@@ -193,33 +195,33 @@ def _place(
     return tuple(domains[p].index(value) for p, value in zip(parents, values, strict=True))
 
 
-def _row(written: list[str], size: int, name: str) -> Floats:
+def _parse_row(written: list[str], size: int, name: str) -> Floats:
     if len(written) != size:
         raise InputError(f"a row of {name!r} has {len(written)} numbers; it needs {size}")
-    return _rescaled([_decimal(text, name) for text in written], name)
+    return _rescale_printed([_parse_probability(text, name) for text in written], name)
 
 
-def _whole(written: list[str], shape: tuple[int, ...], name: str) -> Floats:
+def _parse_whole_table(written: list[str], shape: tuple[int, ...], name: str) -> Floats:
     """A table in one list: the variable's own value varies slowest, its last parent fastest."""
     if len(written) != int(np.prod(shape)):
         raise InputError(
             f"the table of {name!r} has {len(written)} numbers; it needs {int(np.prod(shape))}"
         )
-    exact = np.array([_decimal(text, name) for text in written], dtype=object)
+    exact = np.array([_parse_probability(text, name) for text in written], dtype=object)
     by_value = np.moveaxis(exact.reshape(shape[-1], *shape[:-1]), 0, -1).reshape(-1, shape[-1])
-    return np.array([_rescaled(list(row), name) for row in by_value]).reshape(shape)
+    return np.array([_rescale_printed(list(row), name) for row in by_value]).reshape(shape)
 
 
-def _rescaled(row: list[Decimal], name: str) -> Floats:
+def _rescale_printed(row: list[Decimal], name: str) -> Floats:
     """The row as doubles; divided by its sum when only the rounding of its digits is off."""
     total = sum(row, Decimal(0))
-    if abs(total - 1) > PRINTED:
+    if abs(total - 1) > MAX_PRINTED_ERROR:
         raise InputError(f"a row of {name!r} sums to {total}; it must sum to 1")
     exact = total == 1
     return np.array([float(number if exact else number / total) for number in row])
 
 
-def _decimal(text: str, name: str) -> Decimal:
+def _parse_probability(text: str, name: str) -> Decimal:
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -232,7 +234,7 @@ def _decimal(text: str, name: str) -> Decimal:
 # Networks made by other software, told apart by the methods they have.
 
 
-class OtherLaw(NamedTuple):
+class ForeignTable(NamedTuple):
     """A variable of another library's network: its table has an axis per parent, its own last."""
 
     name: str
@@ -241,7 +243,7 @@ class OtherLaw(NamedTuple):
     table: Floats
 
 
-def imported(network: Any) -> BayesNet:
+def network_from_object(network: Any) -> BayesNet:
     """The network of a pgmpy object (it has get_cpds) or a pyAgrum one (it has cpt).
 
     Rows that miss 1 by at most 1e-3, as tables printed with a few digits do, are divided by their
@@ -260,29 +262,29 @@ def imported(network: Any) -> BayesNet:
         variables=tuple(law.name for law in laws),
         domains=tuple(law.values for law in laws),
         parents=tuple(law.parents for law in laws),
-        tables=tuple(_divided(law.table) for law in laws),
+        tables=tuple(_rescale_rows(law.table) for law in laws),
     )
 
 
-def _from_pgmpy(network: Any, node: Any) -> OtherLaw:
+def _from_pgmpy(network: Any, node: Any) -> ForeignTable:
     """Of a TabularCPD: axes are the variable, then its parents; state_names holds the values."""
     law = network.get_cpds(node)
     if law is None:
         raise InputError(f"the network has no table for {node!r}; add its CPD first")
     values = tuple(label(value) for value in law.state_names[node])
     table = np.moveaxis(np.asarray(law.values, dtype=np.float64), 0, -1)
-    return OtherLaw(str(node), values, tuple(map(str, law.variables[1:])), table)
+    return ForeignTable(str(node), values, tuple(map(str, law.variables[1:])), table)
 
 
-def _from_pyagrum(network: Any, name: str) -> OtherLaw:
+def _from_pyagrum(network: Any, name: str) -> ForeignTable:
     """Of a CPT: `names` lists the variable first, and the array's axes are that list reversed."""
     law = network.cpt(name)
     axes = [str(axis) for axis in reversed(list(law.names))]
     values = tuple(label(value) for value in network.variable(name).labels())
     table = np.moveaxis(np.asarray(law.toarray(), dtype=np.float64), axes.index(name), -1)
-    return OtherLaw(name, values, tuple(axis for axis in axes if axis != name), table)
+    return ForeignTable(name, values, tuple(axis for axis in axes if axis != name), table)
 
 
-def _divided(table: Floats) -> Floats:
+def _rescale_rows(table: Floats) -> Floats:
     totals = table.sum(axis=-1, keepdims=True)
-    return np.where(np.abs(totals - 1.0) <= float(PRINTED), table / totals, table)
+    return np.where(np.abs(totals - 1.0) <= float(MAX_PRINTED_ERROR), table / totals, table)

@@ -24,17 +24,17 @@ from shoal.core.task import ScaleFound
 from shoal.core.walk import UNIT
 from shoal.mechanisms.mixture import NO_NOISE, TooLarge, evaluation_slack, smallest_scale, smoothed
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.elimination import Elimination, elimination
-from shoal.networks.large_runs import LAW_OF_SUM, MOST_RUN_WORK, SumRun, _runs, _unit
-from shoal.networks.laws import NamedSum, contributions
-from shoal.networks.marginals import marginals, possible_values, roundings
+from shoal.networks.elimination import Elimination, plan_elimination
+from shoal.networks.large_runs import LAW_OF_SUM, MAX_RUN_CELLS, SumRun, plan_runs, weight_unit
+from shoal.networks.laws import NamedSum, contribution_steps
+from shoal.networks.marginals import count_roundings, marginals, possible_values
 
 RAREST_VALUE = 1e-250  # a less likely value has lost digits to underflow
-OPERATIONS = 8  # roundings of a double that one complex product and addition take, at most
+COMPLEX_ROUNDINGS = 8  # roundings of a double that one complex product and addition take, at most
 LEAST_DENSITY = 1e-280  # a smaller one has lost digits to underflow
-GAP = 1e-5  # relative width of the bounds of a loss that are narrowed no further
+RELATIVE_GAP = 1e-5  # relative width of the bounds of a loss that are narrowed no further
 TILTS = (0.2, 0.5, 1.0, 2.0, 4.0)  # over the typical weight: neighbours share their likely sums
-NARROW = 48  # a sum of fewer values is followed at all of them
+MAX_NARROW_WIDTH = 48  # a sum of fewer values is followed at all of them
 NO_TAILS = (
     "the furthest any mass moves hangs on tails that are known up to an absolute error only in a "
     "network as large as this one; use exact"
@@ -98,7 +98,7 @@ class LargeSums:
         self._net, self._query = net, query
 
     @property
-    def parts(self) -> tuple[FollowedSum, ...]:
+    def parts(self) -> tuple[TiltedSumLaws, ...]:
         return sum_laws(self._net, self._query)
 
     def least_scale(self, epsilon: float) -> ScaleFound:
@@ -152,29 +152,29 @@ class LargeSums:
 
 
 @lru_cache(maxsize=8)
-def sum_laws(net: BayesNet, query: NamedSum) -> tuple[FollowedSum, ...]:
+def sum_laws(net: BayesNet, query: NamedSum) -> tuple[TiltedSumLaws, ...]:
     """The laws of the sum given each value of each variable, a component after the other.
 
     Refused where even with variables left out tables would be too large.
     """
-    added = contributions(query, net.variables, net.domains)
+    added = contribution_steps(query, net.variables, net.domains)
     if added[0].shape[1] > 1:
         raise TooLarge("laws of several sums at once are not followed in a network this large")
     weights = [np.asarray(rows[:, 0] - rows[:, 0].min()) for rows in added]
-    runs = [run for part in net.parts for run in _runs(net, part, weights)]
+    runs = [run for part in net.parts for run in plan_runs(net, part, weights)]
     work = sum(run.work for run in runs)
-    if work > MOST_RUN_WORK:
+    if work > MAX_RUN_CELLS:
         raise TooLarge(
             f"the laws of a sum over {net.tied} tied variables take {work:.1g} numbers; at most "
-            f"{MOST_RUN_WORK:.0e} are tried: use group, or a coarser model"
+            f"{MAX_RUN_CELLS:.0e} are tried: use group, or a coarser model"
         )
-    return tuple(FollowedSum(net, run, weights) for run in runs)
+    return tuple(TiltedSumLaws(net, run, weights) for run in runs)
 
 
 # The laws of one run.
 
 
-class FollowedSum:
+class TiltedSumLaws:
     """The laws of one run, narrowed as far as the scales asked about need it.
 
     A tilt is a factor e^{tilt·F} on every outcome: masses far out, too small to be told from
@@ -183,15 +183,15 @@ class FollowedSum:
 
     def __init__(self, net: BayesNet, run: SumRun, weights: list[Ints]) -> None:
         scopes = tuple((*net.above[v], v) for v in run.kept)
-        self._chosen = elimination(scopes, net.sizes, (), run.order.order)
+        self._chosen = plan_elimination(scopes, net.sizes, (), run.order.order)
         self._tables = [net.tables[v] for v in run.kept]
         self._asked = [run.kept.index(v) for v in run.asked]
-        unit = _unit(weights, run.kept)
+        unit = weight_unit(weights, run.kept)
         self._codes = [weights[v] // unit for v in run.kept]
         self._width = 1 + sum(int(code.max()) for code in self._codes)
-        self._roundings = roundings(self._chosen, self._tables, net.sizes)
+        self._roundings = count_roundings(self._chosen, self._tables, net.sizes)
         prior = marginals(self._chosen, self._tables)
-        self._known = _known(self._chosen, self._tables, [np.asarray(one) for one in prior])
+        self._known = _secret_values(self._chosen, self._tables, [np.asarray(one) for one in prior])
         self._log_prior: Floats = np.log(self._rows(prior))
         self._moments: dict[float, Floats | None] = {0.0: np.zeros(len(self._log_prior))}
         self._followed: set[float] = set()
@@ -216,7 +216,7 @@ class FollowedSum:
         responsible: the tilt under which it is likeliest.
         """
         lower, upper = self.laws._replace(left_out=0).interval(steps)
-        if upper - lower <= GAP * upper or time_over():
+        if upper - lower <= RELATIVE_GAP * upper or time_over():
             return False
         row, output = self.laws.widest(steps)
         away = np.abs(np.arange(self._width) - output) * (self.laws.unit / steps)
@@ -249,7 +249,7 @@ class FollowedSum:
             rows[:, frequency] = self._rows(found) / total
         masses = np.zeros(self.laws.low.shape)
         places = np.arange(first, first + count)
-        masses[:, places] = _masses(rows, count)[:, places % count]
+        masses[:, places] = _masses_from_frequencies(rows, count)[:, places % count]
         self._followed.add(tilt)
         self._narrow(tilt, masses, error)
 
@@ -281,8 +281,8 @@ class FollowedSum:
         The error of a mass is what rounding hides, and as much again for what is elsewhere.
         """
         passed = self._roundings + 4 * len(self._tables) + abs(tilt) * self._width
-        error = 2.0 * UNIT * (2 * OPERATIONS * passed + 4 * (self._width + 16))
-        if self._width <= NARROW:
+        error = 2.0 * UNIT * (2 * COMPLEX_ROUNDINGS * passed + 4 * (self._width + 16))
+        if self._width <= MAX_NARROW_WIDTH:
             return 0, self._width, error
         own, values = self._moment(tilt), np.arange(self._width)
         up, down = np.zeros(self._width), np.zeros(self._width)
@@ -330,7 +330,7 @@ class FollowedSum:
         return np.concatenate([found[p][self._known[p]] for p in self._asked])
 
 
-def _known(
+def _secret_values(
     chosen: Elimination, tables: Sequence[Floats], prior: Sequence[Floats]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Which values are secrets; refused where one is possible and too unlikely to follow."""
@@ -346,7 +346,7 @@ def _known(
     return possible
 
 
-def _masses(rows: npt.NDArray[np.complex128], width: int) -> Floats:
+def _masses_from_frequencies(rows: npt.NDArray[np.complex128], width: int) -> Floats:
     """The law whose characteristic function at the roots of unity is given, half of them."""
     turns = np.outer(np.arange(rows.shape[1]), np.arange(width)) % width
     angles = 2 * math.pi / width * turns

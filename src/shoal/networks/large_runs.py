@@ -12,16 +12,19 @@ from shoal.mechanisms.mixture import TooLarge
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import SummingOrder, ancestors, better_order, children_of, greedy_order
 
-MOST_RUN_WORK = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
+MAX_RUN_CELLS = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
 
 
-LARGEST_RUN = 3e7  # of all tables of one run: some hundred megabytes
+MAX_TABLE_CELLS = 3e7  # of all tables of one run: some hundred megabytes
 
 
-WORTH_SEEKING, MOST_GAINED = 2e6, 8  # cells of orders worth seeking longer; what that may gain
+MIN_CELLS_TO_SEEK, MAX_CELLS_GAIN = (
+    2e6,
+    8,
+)  # cells of orders worth seeking longer; what that may gain
 
 
-MOST_LEFT_OUT = 5  # at most one in so many variables is left out of a sum
+MIN_VARIABLES_PER_DROPPED = 5  # at most one in so many variables is left out of a sum
 
 
 LAW_OF_SUM = "the law of the sum over the network"
@@ -40,13 +43,13 @@ class SumRun(NamedTuple):
     work: float
 
 
-def _runs(net: BayesNet, part: Sequence[int], weights: list[Ints]) -> list[SumRun]:
+def plan_runs(net: BayesNet, part: Sequence[int], weights: list[Ints]) -> list[SumRun]:
     """Eliminations that decide all secrets of a component, each with its own left out.
 
     The first leaves out what makes its tables small enough. What it left out are secrets too:
     the following ones keep as many of those as stay affordable, with all they depend on.
     """
-    search = _LeavingOut(net, part, weights)
+    search = _DroppedVariables(net, part, weights)
     gone = search.enough(frozenset(), frozenset())
     runs = [search.run(gone, [v for v in part if v not in gone])]
     left = sorted(gone)
@@ -60,7 +63,7 @@ def _runs(net: BayesNet, part: Sequence[int], weights: list[Ints]) -> list[SumRu
     return runs
 
 
-class _LeavingOut:
+class _DroppedVariables:
     """The search for few variables, with all that depends on them, that make tables large."""
 
     def __init__(self, net: BayesNet, part: Sequence[int], weights: list[Ints]) -> None:
@@ -68,9 +71,9 @@ class _LeavingOut:
         self._children = children_of(net.above)
         self._orders: dict[frozenset[int], SummingOrder] = {}
         self._sought = set[frozenset[int]]()
-        width = sum(int(weights[v].max()) for v in part) // _unit(weights, part) + 1
+        width = sum(int(weights[v].max()) for v in part) // weight_unit(weights, part) + 1
         self.most = min(
-            MOST_RUN_WORK / 3 / (width / 2 + 1), LARGEST_RUN
+            MAX_RUN_CELLS / 3 / (width / 2 + 1), MAX_TABLE_CELLS
         )  # there may be several runs
 
     def above(self, nodes: Iterable[int]) -> frozenset[int]:
@@ -85,7 +88,10 @@ class _LeavingOut:
     def best_order(self, gone: frozenset[int]) -> SummingOrder:
         """`order`, sought longer where its tables are large or somewhat too large."""
         known = self.order(gone)
-        if gone not in self._sought and WORTH_SEEKING < known.cells <= self.most * MOST_GAINED:
+        if (
+            gone not in self._sought
+            and MIN_CELLS_TO_SEEK < known.cells <= self.most * MAX_CELLS_GAIN
+        ):
             kept = [v for v in self._part if v not in gone]
             known = better_order(self._net.above, self._net.sizes, kept, known)
             self._orders[gone] = known
@@ -102,7 +108,8 @@ class _LeavingOut:
                 for more in options
                 if more > gone
                 and not more & needed
-                and len(more) * MOST_LEFT_OUT <= len(self._part)  # before any order is made
+                and len(more) * MIN_VARIABLES_PER_DROPPED
+                <= len(self._part)  # before any order is made
             ]
             best = min(options, key=lambda more: self._price(now, gone, more), default=gone)
             if best == gone:
@@ -125,7 +132,9 @@ class _LeavingOut:
     def run(self, gone: frozenset[int], asked: Sequence[int]) -> SumRun:
         kept = tuple(v for v in self._part if v not in gone)
         order = self.best_order(gone)
-        width = sum(int(self._weights[v].max()) for v in kept) // _unit(self._weights, kept) + 1
+        width = (
+            sum(int(self._weights[v].max()) for v in kept) // weight_unit(self._weights, kept) + 1
+        )
         left_out = sum(int(self._weights[v].max()) for v in gone)
         return SumRun(kept, order, tuple(asked), left_out, order.cells * (width / 2 + 1))
 
@@ -153,5 +162,5 @@ class _LeavingOut:
         return weight / shrinks if shrinks > 0 else math.inf
 
 
-def _unit(weights: list[Ints], nodes: Iterable[int]) -> int:
+def weight_unit(weights: list[Ints], nodes: Iterable[int]) -> int:
     return math.gcd(*(int(weight) for v in nodes for weight in weights[v])) or 1

@@ -78,7 +78,7 @@ class GivenSum(NamedTuple):
     lossy: bool = False
 
 
-def contributions(
+def contribution_steps(
     query: NamedSum, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
 ) -> list[Ints]:
     """What each value of each variable adds to the answer, (values, labels), in lattice steps."""
@@ -97,15 +97,15 @@ def contributions(
     return [shared] * len(variables)
 
 
-def table_laws(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretLaws:
+def laws_of_table(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretLaws:
     """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""
-    return table_part(table, query, secrets).laws
+    return secrets_part_of_table(table, query, secrets).laws
 
 
-def table_part(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretsPart:
+def secrets_part_of_table(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretsPart:
     """The same with how likely each secret is."""
-    values, place = answers_of(table, query)
-    masks, groups, names = _secrets(table, secrets)
+    values, place = distinct_answers(table, query)
+    masks, groups, names = _masks_of_secrets(table, secrets)
     weight = np.where(masks, table.probability.ravel(), 0.0)
     totals = weight.sum(axis=1)
     possible = np.flatnonzero(totals > 0)
@@ -119,14 +119,14 @@ def table_part(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretsP
     return SecretsPart(SecretLaws(values, laws, pairs, told, lossy=lossy), totals[possible], ())
 
 
-def rarest(masses: Floats) -> float:
+def least_positive(masses: Floats) -> float:
     """The least of some probabilities that is not 0; 1 when all are."""
     return float(masses[masses > 0].min(initial=1.0))
 
 
-def answers_of(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
+def distinct_answers(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
     """The distinct answers, and which of them each outcome gives."""
-    added = contributions(query, table.variables, table.domains)
+    added = contribution_steps(query, table.variables, table.domains)
     labels = added[0].shape[1]
     count = len(table.variables)
     total = np.zeros((*table.probability.shape, labels), dtype=np.int64)
@@ -138,7 +138,7 @@ def answers_of(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
     return values, place.ravel()
 
 
-def _secrets(table: JointTable, secrets: Secrets) -> tuple[Bools, Bools, list[str]]:
+def _masks_of_secrets(table: JointTable, secrets: Secrets) -> tuple[Bools, Bools, list[str]]:
     """Each secret as a mask over outcomes, which of them are compared, and their names."""
     if each_entry(secrets):
         facts = [

@@ -24,12 +24,12 @@ from shoal.core.walk import UNIT, Wide
 from shoal.mechanisms.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
 from shoal.mechanisms.lift import climb
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.graph import Neighbours, connected_parts, distances, moral
-from shoal.networks.influence import joint_law, rows_given
+from shoal.networks.graph import Neighbours, connected_components, distances, moral_graph
+from shoal.networks.influence import joint_law, normalise_rows
 
 Block = tuple[int, ...]
 Messages = dict[tuple[int, int], Floats]
-MOST_ROOTS = 128  # of a component, evenly spread, are tried
+MAX_ROOTS = 128  # of a component, evenly spread, are tried
 
 
 class Forest(NamedTuple):
@@ -58,22 +58,22 @@ class Forest(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def tree_blocks(net: BayesNet) -> Forest:
+def block_forest(net: BayesNet) -> Forest:
     """A forest of small blocks: of the roots tried, the best for each component."""
-    graph = moral(net.above)
+    graph = moral_graph(net.above)
     blocks: list[Block] = []
     parent: list[int | None] = []
-    for part in connected_parts(graph):
-        roots = part[:: -(-len(part) // MOST_ROOTS)]
-        options = (_layered(graph, root) for root in roots)
-        chosen = min(options, key=lambda option: _size(net.sizes, option[0]))
+    for part in connected_components(graph):
+        roots = part[:: -(-len(part) // MAX_ROOTS)]
+        options = (_layer_blocks(graph, root) for root in roots)
+        chosen = min(options, key=lambda option: _state_counts(net.sizes, option[0]))
         offset = len(blocks)
         blocks += chosen[0]
         parent += [None if p is None else p + offset for p in chosen[1]]
     return Forest(tuple(blocks), tuple(parent))
 
 
-def _layered(graph: Neighbours, root: int) -> tuple[list[Block], list[int | None]]:
+def _layer_blocks(graph: Neighbours, root: int) -> tuple[list[Block], list[int | None]]:
     """Layers by distance from a root, split where nothing farther out connects them.
 
     Variables of one layer that are connected through the same or later layers form a block; what
@@ -85,7 +85,7 @@ def _layered(graph: Neighbours, root: int) -> tuple[list[Block], list[int | None
     home: dict[int, int] = {}
     for depth in range(max(far.values()) + 1):
         outside = [v for v, distance in far.items() if distance >= depth]
-        for part in connected_parts(graph, outside):
+        for part in connected_components(graph, outside):
             block = tuple(v for v in part if far[v] == depth)
             above = {home[near] for v in block for near in graph[v] if far[near] < depth}
             home.update((v, len(blocks)) for v in block)
@@ -94,7 +94,7 @@ def _layered(graph: Neighbours, root: int) -> tuple[list[Block], list[int | None
     return blocks, parent
 
 
-def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
+def _state_counts(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
     """The states of the largest block, then of all together."""
     states = [math.prod(sizes[v] for v in block) for block in blocks]
     return max(states), sum(states)
@@ -114,7 +114,7 @@ def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
 # Proof: mechanisms/lift.md. Everything rounds up.
 
 
-MAX_STATES = 1024  # of one block; beyond, every message would take minutes
+MAX_BLOCK_STATES = 1024  # of one block; beyond, every message would take minutes
 
 
 class BlockStates(NamedTuple):
@@ -137,11 +137,11 @@ class NetworkLift:
     metrics: tuple[Floats, ...]
 
     def __post_init__(self) -> None:
-        if self.largest > MAX_STATES:
+        if self.largest > MAX_BLOCK_STATES:
             raise Refused(
-                f"the lift needs blocks of variables with at most {MAX_STATES} values together, "
-                f"and the smallest found for this network have {self.largest}; use markov-quilt or "
-                "group"
+                f"the lift needs blocks of variables with at most {MAX_BLOCK_STATES} values "
+                f"together, and the smallest found for this network have {self.largest}; use "
+                "markov-quilt or group"
             )
 
     @cached_property
@@ -151,7 +151,7 @@ class NetworkLift:
 
     @cached_property
     def forest(self) -> Forest:
-        return tree_blocks(self.net)
+        return block_forest(self.net)
 
     @cached_property
     def states(self) -> tuple[BlockStates, ...]:
@@ -207,7 +207,7 @@ class NetworkLift:
             together = eta * part_of[i] * UP
             told = steady_leak(laws, growth[home[i]], rule)
             told = np.minimum(told, together) * UP
-            worst = worse(worst, i, told, self.possible[i], self.metrics[i])
+            worst = larger_loss(worst, i, told, self.possible[i], self.metrics[i])
         return worst
 
     def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftedModel | None:
@@ -281,7 +281,7 @@ class NetworkLift:
         cells = math.prod(self.net.sizes[v] for v in one.variables)
         chosen = np.ix_(one.kept, two.kept)
         values = law.values.arranged(lambda table: table.reshape(cells, -1)[chosen])
-        return rows_of(values, law.roundings)
+        return pair_laws(values, law.roundings)
 
     def _own(self, variable: int, block: int) -> PairLaws:
         states = self.states[block]
@@ -290,7 +290,7 @@ class NetworkLift:
         shown = states.values[:, place]
         weight = law.values.arranged(lambda table: table.ravel()[states.kept])
         holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
-        return rows_of(weight.times(Wide.of(holds)), law.roundings)
+        return pair_laws(weight.times(Wide.of(holds)), law.roundings)
 
     def _count(self, source: int, target: int) -> int:
         """Variables in the blocks reached from `source` without passing `target`, none of its."""
@@ -304,7 +304,7 @@ class NetworkLift:
         return len(held.difference(self.forest.blocks[target]))
 
 
-def worse(
+def larger_loss(
     worst: LiftedModel, variable: int, told: Floats, possible: Bools, metric: Floats
 ) -> LiftedModel:
     """`worst`, or what is told about a variable between two of its possible values, if more."""
@@ -323,7 +323,7 @@ def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
     return tuple(1.0 - np.eye(size) for size in net.sizes)
 
 
-def rows_of(values: Wide, roundings: int) -> PairLaws:
+def pair_laws(values: Wide, roundings: int) -> PairLaws:
     """The rows of a joint table divided by their sums, with the rounding error of their logs."""
     error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
-    return prepare(rows_given(values), possible=values.possible, error=2 * error)
+    return prepare(normalise_rows(values), possible=values.possible, error=2 * error)

@@ -21,7 +21,7 @@ from shoal.networks.elimination import TERMS_WITHOUT_BLAS, Elimination, Step, _e
 AnyTable = npt.NDArray[Any]  # of doubles, or of complex numbers
 
 
-_NOTHING: AnyTable = np.empty(0)
+_FREED: AnyTable = np.empty(0)
 
 
 def marginals(
@@ -37,8 +37,8 @@ def marginals(
     """
     inside = list(tables)
     for step in chosen.steps:
-        inside.append(tidy(_joined(inside, step)))
-    needed = _needed(chosen, len(tables), wanted)
+        inside.append(tidy(_join(inside, step)))
+    needed = _mark_needed_tables(chosen, len(tables), wanted)
     outside: list[AnyTable | None] = [None] * len(inside)
     outside[-1] = np.ones((), dtype=inside[-1].dtype)
     for number in range(len(inside) - 1, len(tables) - 1, -1):
@@ -46,16 +46,18 @@ def marginals(
         if told is not None:
             for turn, place in enumerate(step.places):
                 if needed[place]:
-                    outside[place] = tidy(_shared(inside, step, told, turn))
+                    outside[place] = tidy(_outside_of_input(inside, step, told, turn))
         outside[number] = None
-        inside[number] = _NOTHING
+        inside[number] = _FREED
     return [
-        _NOTHING if own is None else _onto_last(table, own)
+        _FREED if own is None else _marginal_of_last_axis(table, own)
         for table, own in zip(tables, outside, strict=False)
     ]
 
 
-def _needed(chosen: Elimination, count: int, wanted: Collection[int] | None) -> list[bool]:
+def _mark_needed_tables(
+    chosen: Elimination, count: int, wanted: Collection[int] | None
+) -> list[bool]:
     """Which tables have a wanted factor in them."""
     needed = [wanted is None or number in wanted for number in range(count)]
     for step in chosen.steps:
@@ -69,7 +71,7 @@ def possible_values(chosen: Elimination, tables: Sequence[AnyTable]) -> list[npt
     return [found > 0 for found in marginals(chosen, marks, lambda table: np.minimum(table, 1.0))]
 
 
-def roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequence[int]) -> int:
+def count_roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequence[int]) -> int:
     """How often a term of any marginal is rounded, at most: forwards in every step, then back.
 
     The outside of a table adds up as many terms as its step has for each of its cells.
@@ -85,22 +87,22 @@ def roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequence[i
     return chosen.roundings + last
 
 
-def _joined(inside: list[AnyTable], step: Step) -> AnyTable:
+def _join(inside: list[AnyTable], step: Step) -> AnyTable:
     named = zip((inside[place] for place in step.places), step.labels, strict=False)
     taken = [part for pair in named for part in pair]
     return _einsum(*taken, step.kept, optimize=step.terms > TERMS_WITHOUT_BLAS)
 
 
-def _shared(inside: list[AnyTable], step: Step, told: AnyTable, turn: int) -> AnyTable:
+def _outside_of_input(inside: list[AnyTable], step: Step, told: AnyTable, turn: int) -> AnyTable:
     """The outside of one of the factors a step joined, from that of their product."""
     others = [(told, step.kept)]
     if len(step.places) > 1:
         others.append((inside[step.places[1 - turn]], step.labels[1 - turn]))
     own, large = inside[step.places[turn]], step.terms > TERMS_WITHOUT_BLAS
-    return _over(own, step.labels[turn], *others, large=large and len(others) > 1)
+    return _sum_onto(own, step.labels[turn], *others, large=large and len(others) > 1)
 
 
-def _over(
+def _sum_onto(
     own: AnyTable, labels: list[int], *others: tuple[AnyTable, list[int]], large: bool = False
 ) -> AnyTable:
     """The product of `others` summed onto `labels`, the same for what none of them names."""
@@ -111,7 +113,7 @@ def _over(
     return np.broadcast_to(found.reshape(shape), own.shape)
 
 
-def _onto_last(table: AnyTable, outside: AnyTable | None) -> AnyTable:
+def _marginal_of_last_axis(table: AnyTable, outside: AnyTable | None) -> AnyTable:
     assert outside is not None
     axes = list(range(table.ndim))
     return _einsum(table, axes, outside, axes, axes[-1:])

@@ -16,12 +16,12 @@ from shoal.mechanisms.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import (
     Factor,
-    elimination,
-    possible_joint,
-    weighted_joint,
-    wide_weighted_joint,
+    plan_elimination,
+    support_of_product,
+    weighted_sum_product,
+    wide_weighted_sum_product,
 )
-from shoal.networks.laws import GivenSum, NamedSum, contributions
+from shoal.networks.laws import GivenSum, NamedSum, contribution_steps
 from shoal.networks.parts import SumParts
 
 # The law of a sum over variables whose joint law is a product of tables, by elimination with
@@ -31,16 +31,18 @@ from shoal.networks.parts import SumParts
 MAX_WIDTH = 2**20  # values a coded sum may have
 
 
-MOST_LAW_WORK = 2e9  # multiplications, about half a minute
+MAX_MULTIPLICATIONS = 2e9  # multiplications, about half a minute
 
 
-OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
+STEP_OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
 
 
-RAREST_SECRET = 1e-250  # a less likely secret has lost digits to underflow, and is followed anew
+MIN_SECRET_PROBABILITY = (
+    1e-250  # a less likely secret has lost digits to underflow, and is followed anew
+)
 
 
-WIDER = 6  # how much longer numbers that never underflow take, measured
+WIDE_WORK_FACTOR = 6  # how much longer numbers that never underflow take, measured
 
 
 class Factored(Protocol):
@@ -105,7 +107,7 @@ class NetworkComponent:
         this probability they are that much larger, and the density is at least e^-span. Below
         SMALLEST they are followed in numbers that never underflow, and lost only by division.
         """
-        if probability < RAREST_SECRET:
+        if probability < MIN_SECRET_PROBABILITY:
             return DEEPEST_LINEAR
         outcomes = sum(math.log(self.net.sizes[v]) for v in self.nodes)
         return min(DEEPEST_LINEAR, 660.0 - outcomes + math.log(probability))
@@ -113,7 +115,7 @@ class NetworkComponent:
     @cached_property
     def roundings(self) -> float:
         scopes = tuple(factor.scope for factor in self._factors)
-        order = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        order = plan_elimination(scopes, self.net.sizes, (), self.net.elimination_order)
         once = float(2 * order.roundings + (len(scopes) + 2) * self.width)
         return 2.0 * once if self.lossy else once  # wide numbers are added with two
 
@@ -133,7 +135,7 @@ class NetworkComponent:
         """The law of the sum given the values that `seen` allows some variables."""
         weight = self._weight((), seen)
         total = float(weight.sum())
-        if self.lossy and total < RAREST_SECRET:
+        if self.lossy and total < MIN_SECRET_PROBABILITY:
             return self._followed_given(seen)
         return GivenSum(weight / total if total > 0 else weight, total)
 
@@ -147,14 +149,14 @@ class NetworkComponent:
         prior = weight.sum(axis=1)
         if self.lossy:
             factors, order = self.net.factors(self.nodes), self.net.elimination_order
-            known = [possible_joint(factors, self.net.sizes, (v,), order) for v in self.asked]
-            if (np.concatenate(known) & (prior < RAREST_SECRET)).any():
+            known = [support_of_product(factors, self.net.sizes, (v,), order) for v in self.asked]
+            if (np.concatenate(known) & (prior < MIN_SECRET_PROBABILITY)).any():
                 return self._followed()
         return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
 
     def _followed(self) -> tuple[Floats, Floats]:
         """`_laws` without underflow."""
-        self._affordable(WIDER)
+        self._affordable(WIDE_WORK_FACTOR)
         found = [self._wide_weight((v,), {}) for v in self.asked]
         everything = found[0].total()
         totals = [table.total(-1, keepdims=True) for table in found]
@@ -180,17 +182,17 @@ class NetworkComponent:
     def work(self) -> int:
         """The multiplications of one elimination for every variable, about."""
         scopes = tuple(factor.scope for factor in self._factors)
-        chosen = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
-        terms = sum(step.terms * self.width + OVERHEAD for step in chosen.steps)
+        chosen = plan_elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        terms = sum(step.terms * self.width + STEP_OVERHEAD for step in chosen.steps)
         return terms * len(self.asked)
 
     def _affordable(self, times: int = 1) -> None:
         """Refuse what would take minutes."""
         work = self.work * times
-        if work > MOST_LAW_WORK:
+        if work > MAX_MULTIPLICATIONS:
             raise TooLarge(
                 f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
-                f"multiplications; at most {MOST_LAW_WORK:.0e} are tried: use group, or a "
+                f"multiplications; at most {MAX_MULTIPLICATIONS:.0e} are tried: use group, or a "
                 "coarser model"
             )
 
@@ -199,14 +201,14 @@ class NetworkComponent:
         """The factor of each variable, spread along the code by what its values add."""
         factors = self.net.factors(self.nodes)
         spread = [
-            Factor(factor.scope, _spread(factor.table, self._codes[v]))
+            Factor(factor.scope, _spread_along_code(factor.table, self._codes[v]))
             for v, factor in zip(self.nodes, factors, strict=False)
         ]
         return spread + [Factor(f.scope, f.table[..., None]) for f in factors[len(spread) :]]
 
     def _weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
         factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
-        found = weighted_joint(
+        found = weighted_sum_product(
             factors, self.net.sizes, keep, self.width, self.net.elimination_order
         )
         padded = np.zeros((*found.shape[:-1], self.width))
@@ -216,33 +218,35 @@ class NetworkComponent:
     def _wide_weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
         """`_weight` in numbers that never underflow."""
         factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
-        return wide_weighted_joint(
+        return wide_weighted_sum_product(
             factors, self.net.sizes, keep, self.width, self.net.elimination_order
         )
 
 
 def network_parts(net: BayesNet, query: NamedSum) -> SumParts:
     """The connected components of a network."""
-    added = contributions(query, net.variables, net.domains)
-    return parts_of([NetworkComponent(net, part, added) for part in net.parts])
+    added = contribution_steps(query, net.variables, net.domains)
+    return single_parts([NetworkComponent(net, part, added) for part in net.parts])
 
 
-def parts_of(components: Sequence[NetworkComponent]) -> SumParts:
+def single_parts(components: Sequence[NetworkComponent]) -> SumParts:
     """Components that occur once each."""
     home = {v: c for c, component in enumerate(components) for v in component.nodes}
     return SumParts(tuple(components), (1,) * len(components), home)
 
 
-def convolves(net: BayesNet, query: NamedSum) -> bool:
+def can_convolve(net: BayesNet, query: NamedSum) -> bool:
     """Whether the laws of a sum given every value of every variable are found by convolution."""
-    added = contributions(query, net.variables, net.domains)
+    added = contribution_steps(query, net.variables, net.domains)
     try:
-        return all(NetworkComponent(net, part, added).work <= MOST_LAW_WORK for part in net.parts)
+        return all(
+            NetworkComponent(net, part, added).work <= MAX_MULTIPLICATIONS for part in net.parts
+        )
     except TooLarge:
         return False
 
 
-def _spread(table: Floats, codes: Ints) -> Floats:
+def _spread_along_code(table: Floats, codes: Ints) -> Floats:
     out = np.zeros((*table.shape, int(codes.max()) + 1))
     for value, code in enumerate(codes.tolist()):
         out[..., value, code] = table[..., value]

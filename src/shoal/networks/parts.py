@@ -17,9 +17,9 @@ from shoal.core.task import Secrets, each_entry
 from shoal.core.walk import LOST
 from shoal.events.pairs import named_pairs
 from shoal.mechanisms.mixture import DEEPEST_LINEAR, TooLarge
-from shoal.networks.laws import GivenSum, NamedSum, SecretLaws, SecretsPart, rarest
+from shoal.networks.laws import GivenSum, NamedSum, SecretLaws, SecretsPart, least_positive
 
-MAX_MERGED = 20_000_000  # pairs of values when the sums of several components are added
+MAX_PAIRS_OF_VALUES = 20_000_000  # pairs of values when the sums of several components are added
 
 
 # The same for models made of independent parts.
@@ -85,26 +85,26 @@ class Independent:
     copies: tuple[int, ...]
 
 
-def independent(model: Parted, query: NamedSum, secrets: Secrets) -> Independent:
+def independent_parts(model: Parted, query: NamedSum, secrets: Secrets) -> Independent:
     """Every conditional law of `query` that `secrets` compare, by elimination and convolution.
 
     Impossible secrets are left out. Kept for the next call.
     """
-    return _independent(model, query, cast(Hashable, secrets))
+    return _independent_parts(model, query, cast(Hashable, secrets))
 
 
 @lru_cache(maxsize=16)
-def _independent(model: Any, query: NamedSum, secrets: Any) -> Independent:
+def _independent_parts(model: Any, query: NamedSum, secrets: Any) -> Independent:
     named = named_pairs(secrets)
     if named is None and not each_entry(secrets):
         raise InputError(f"a network has no secrets of the kind {type(secrets).__name__}")
     components, copies, home = model.sum_parts(query, alike=named is None)
     found: list[SecretsPart | None]
     if named is None:
-        found = [_entries(component, c) for c, component in enumerate(components)]
+        found = [_entry_secrets(component, c) for c, component in enumerate(components)]
     else:
         found = [
-            _pair(
+            _event_secrets(
                 [model.evidence(event.mapping()) for event in pair],
                 (pair[0].name, pair[1].name),
                 components,
@@ -115,7 +115,7 @@ def _independent(model: Any, query: NamedSum, secrets: Any) -> Independent:
     return Independent(tuple(part for part in found if part is not None), components, copies)
 
 
-def _entries(component: Component, number: int) -> SecretsPart:
+def _entry_secrets(component: Component, number: int) -> SecretsPart:
     laws, prior, owner, names = component.each_entry()
     possible = np.flatnonzero(prior > 0)
     pairs = (owner[:, None] == owner[None, :]) & ~np.eye(len(owner), dtype=bool)
@@ -126,12 +126,12 @@ def _entries(component: Component, number: int) -> SecretsPart:
         tuple(names[s] for s in possible),
         component.roundings,
         component.lossy,
-        component.deepest(rarest(prior)),
+        component.deepest(least_positive(prior)),
     )
     return SecretsPart(chosen, prior[possible], (number,))
 
 
-def _pair(
+def _event_secrets(
     events: list[dict[int, Floats]],
     names: tuple[str, str],
     components: tuple[Component, ...],
@@ -152,14 +152,16 @@ def _pair(
         ]
         if not all(one.probability > 0 for one in found):
             return None
-        values, law = _merged([components[c].values for c in spans], [one.law for one in found])
+        values, law = _convolve_all(
+            [components[c].values for c in spans], [one.law for one in found]
+        )
         rows.append(law)
         # a product that underflows is still a possible event
         prior.append(max(math.prod(one.probability for one in found), sys.float_info.min))
         each = zip(spans, found, strict=True)
         deepest = min(deepest, *(components[c].deepest(one.probability) for c, one in each))
         lossy |= any(one.lossy for one in found)
-        lossy |= math.prod(rarest(one.law) for one in found) < LOST
+        lossy |= math.prod(least_positive(one.law) for one in found) < LOST
     chosen = [components[c] for c in spans]
     laws = SecretLaws(
         values,
@@ -173,17 +175,17 @@ def _pair(
     return SecretsPart(laws, np.array(prior), spans)
 
 
-def _merged(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]:
+def _convolve_all(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]:
     """The law of the sum of independent vectors."""
     support, law = values[0], laws[0]
     for others, other in zip(values[1:], laws[1:], strict=True):
-        support, law = added(support, law, others, other)
+        support, law = convolve_sums(support, law, others, other)
     return support, law
 
 
-def added(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints, Floats]:
+def convolve_sums(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints, Floats]:
     """The law of the sum of two independent vectors."""
-    if len(values) * len(others) > MAX_MERGED:
+    if len(values) * len(others) > MAX_PAIRS_OF_VALUES:
         raise TooLarge(
             f"sums with {len(values)} and {len(others)} values are too many to be added; "
             "name events about fewer variables"

@@ -21,15 +21,15 @@ from shoal.core.plan import Proof
 from shoal.core.progress import doing, unless_refused
 from shoal.core.walk import UNIT
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.graph import d_connected, distances, moral
+from shoal.networks.graph import d_connected, distances, moral_graph
 from shoal.networks.influence import network_influence
 
 Strategy = Literal["all", "distance"]
-ALL_NODES = 10  # up to this many tied variables every set is tried
-PAIR_NODES = 48  # and up to this many all sets of one and two
-MOST_NODES = 128  # beyond this many tied variables the search takes minutes
-LARGEST_QUILT = 2**18  # values a quilt and its variable may have together
-KEPT_BACK = 1e-11  # of epsilon, so that a second evaluation fits too
+MAX_NODES_ALL_SETS = 10  # up to this many tied variables every set is tried
+MAX_NODES_PAIRS = 48  # and up to this many all sets of one and two
+MAX_TIED_NODES = 128  # beyond this many tied variables the search takes minutes
+MAX_QUILT_CELLS = 2**18  # values a quilt and its variable may have together
+EPSILON_MARGIN = 1e-11  # of epsilon, so that a second evaluation fits too
 
 
 class NodeQuilt(NamedTuple):
@@ -50,7 +50,7 @@ class NodeCost(NamedTuple):
 
 def strategy_for(net: BayesNet) -> Strategy:
     """Every set where all components are small; otherwise separators by distance."""
-    return "all" if max(map(len, net.parts)) <= ALL_NODES else "distance"
+    return "all" if max(map(len, net.parts)) <= MAX_NODES_ALL_SETS else "distance"
 
 
 def nearby(net: BayesNet, node: int, quilt: Sequence[int]) -> frozenset[int]:
@@ -66,29 +66,29 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
     """
     found: dict[int, NodeQuilt] = {}
     single: dict[int, float] = {}
-    for quilt in _candidates(net, node, strategy):
+    for quilt in _candidate_sets(net, node, strategy):
         near = len(nearby(net, node, quilt))
         # a part of a quilt has no more influence than the whole
         least = max((single.get(v, 0.0) for v in quilt), default=0.0)
         if any(q.nearby <= near and q.influence <= least for q in found.values()):
             continue
-        if math.prod(net.sizes[v] for v in (node, *quilt)) > LARGEST_QUILT:
+        if math.prod(net.sizes[v] for v in (node, *quilt)) > MAX_QUILT_CELLS:
             continue
-        influence = _influence(net, node, quilt)
+        influence = _influence_or_inf(net, node, quilt)
         if len(quilt) == 1:
             single[quilt[0]] = influence
         if near not in found or influence < found[near].influence:
             found[near] = NodeQuilt(quilt, near, influence)
-    return _useful(found.values())
+    return _undominated(found.values())
 
 
 @lru_cache(maxsize=64)
 def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, ...], ...]:
     """`node_quilts` of every variable. Refused beyond 128 tied variables."""
     tied = max(map(len, net.parts))
-    if tied > MOST_NODES:
+    if tied > MAX_TIED_NODES:
         raise Refused(
-            f"quilts are searched among at most {MOST_NODES} tied variables, not {tied}; "
+            f"quilts are searched among at most {MAX_TIED_NODES} tied variables, not {tied}; "
             "use exact, wasserstein or group"
         )
     rows, count = [], len(net.variables)
@@ -115,11 +115,11 @@ def family_quilts(
             NodeQuilt(
                 quilt,
                 len(nearby(first, node, quilt)),
-                max(_influence(net, node, quilt) for net in nets),
+                max(_influence_or_inf(net, node, quilt) for net in nets),
             )
-            for quilt in _candidates(first, node, strategy)
+            for quilt in _candidate_sets(first, node, strategy)
         )
-        rows.append(_useful(told))
+        rows.append(_undominated(told))
     return tuple(rows)
 
 
@@ -128,7 +128,7 @@ def quilt_sigma(
 ) -> tuple[float, tuple[NodeCost, ...]]:
     """max_i min_Q |N| / (epsilon - e), for a 1-Lipschitz query, and each variable's choice."""
     costs = tuple(
-        min(NodeCost(_scale(q, epsilon), node, q) for q in several)
+        min(NodeCost(_quilt_scale(q, epsilon), node, q) for q in several)
         for node, several in enumerate(quilts)
     )
     return max(cost.cost for cost in costs), costs
@@ -142,19 +142,19 @@ def quilt_loss(quilts: Sequence[Sequence[NodeQuilt]], eta: float) -> float:
     )
 
 
-def _influence(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
+def _influence_or_inf(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
     """The influence, or inf where its law is too large to compute: such a quilt is not used."""
     return unless_refused(lambda: network_influence(net, node, quilt), math.inf)
 
 
-def _scale(quilt: NodeQuilt, epsilon: float) -> float:
+def _quilt_scale(quilt: NodeQuilt, epsilon: float) -> float:
     if quilt.influence == 0.0:
         return quilt.nearby / epsilon
-    left = epsilon * (1.0 - KEPT_BACK) - quilt.influence
+    left = epsilon * (1.0 - EPSILON_MARGIN) - quilt.influence
     return quilt.nearby / left * (1.0 + 4.0 * UNIT) if left > 0 else math.inf
 
 
-def _candidates(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tuple[int, ...]]:
+def _candidate_sets(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tuple[int, ...]]:
     """Sets that may be quilts, the empty one first, none twice."""
     part = next(part for part in net.parts if node in part)
     others = [v for v in part if v != node]
@@ -163,23 +163,23 @@ def _candidates(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tuple[
             yield from combinations(others, size)
         return
     seen: set[tuple[int, ...]] = set()
-    for size in range(3 if len(part) <= PAIR_NODES else 2):
+    for size in range(3 if len(part) <= MAX_NODES_PAIRS else 2):
         for quilt in combinations(others, size):
             seen.add(quilt)
             yield quilt
-    for quilt in _separators(net, node):
+    for quilt in _thinned_rings(net, node):
         if quilt not in seen:
             seen.add(quilt)
             yield quilt
 
 
-def _separators(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
+def _thinned_rings(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
     """Rings around a variable in the moral graph, thinned out one by one.
 
     A ring separates in the moral graph and so d-separates. Then the member whose loss brings the
     fewest variables nearby is dropped, and so on: every set on the way is a candidate.
     """
-    far = distances(moral(net.above), node)
+    far = distances(moral_graph(net.above), node)
     for radius in range(1, max(far.values(), default=0) + 1):
         ring = [v for v, distance in far.items() if distance == radius]
         while ring:
@@ -190,7 +190,7 @@ def _separators(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
             ring.remove(min(ring, key=lambda v: (left[v], v)))
 
 
-def _useful(quilts: Iterable[NodeQuilt]) -> tuple[NodeQuilt, ...]:
+def _undominated(quilts: Iterable[NodeQuilt]) -> tuple[NodeQuilt, ...]:
     """The quilts no other beats in both respects, most variables nearby first; of equals one."""
     kept: list[NodeQuilt] = []
     for quilt in sorted(quilts, key=lambda quilt: (quilt.nearby, quilt.influence)):
@@ -253,7 +253,7 @@ class NetworkQuilts:
 
     def scale(self, epsilon: float) -> tuple[float, tuple[str, tuple[NetworkQuilt, ...]]]:
         sigma, costs = quilt_sigma(network_quilts(self._net, self._strategy), epsilon)
-        return sigma, (self._strategy, tuple(_active(self._net, cost) for cost in costs))
+        return sigma, (self._strategy, tuple(_active_quilt(self._net, cost) for cost in costs))
 
     def loss(self, eta: float) -> float:
         return quilt_loss(network_quilts(self._net, self._strategy), eta)
@@ -265,7 +265,7 @@ class NetworkQuilts:
         return NetworkQuiltCertificate(strategies=strategies, quilts=quilts)
 
 
-def _active(net: BayesNet, cost: NodeCost) -> NetworkQuilt:
+def _active_quilt(net: BayesNet, cost: NodeCost) -> NetworkQuilt:
     return NetworkQuilt(
         variable=net.variables[cost.node],
         quilt=tuple(net.variables[v] for v in cost.quilt.quilt),

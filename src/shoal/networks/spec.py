@@ -55,7 +55,7 @@ HEADINGS = {
 _NODE_RULE = "it must have values and table, may have parents, and nothing else"
 
 
-def node(value: object) -> dict[str, Any]:
+def parse_node(value: object) -> dict[str, Any]:
     """One variable of a network: values, table, and parents if it has any."""
     if not isinstance(value, Mapping) or not {"values", "table"} <= set(value) <= {
         "values",
@@ -75,7 +75,7 @@ def node(value: object) -> dict[str, Any]:
     }
 
 
-Node = Annotated[dict[str, Any], PlainValidator(node), WithJsonSchema(_NODE)]
+Node = Annotated[dict[str, Any], PlainValidator(parse_node), WithJsonSchema(_NODE)]
 
 
 class TableModel(ModelSection):
@@ -130,7 +130,7 @@ class NetworkModel(ModelSection):
             variables=tuple(self.nodes),
             domains=tuple(tuple(own["values"]) for own in self.nodes.values()),
             parents=tuple(tuple(own["parents"]) for own in self.nodes.values()),
-            tables=tuple(_table(own["table"], name) for name, own in self.nodes.items()),
+            tables=tuple(_nested_table(own["table"], name) for name, own in self.nodes.items()),
         )
 
 
@@ -179,7 +179,7 @@ class ContagionModel(ModelSection):
         return self
 
     def model(self, folder: Path) -> Contagion:
-        law = _law(self)
+        law = _law_argument(self)
         if self.sizes is not None:
             if sum(self.sizes) > MOST_PEOPLE_WRITTEN:
                 raise SpecError(
@@ -188,9 +188,9 @@ class ContagionModel(ModelSection):
                     "followed: give fewer groups, as groups do not depend on each other"
                 )
             return Contagion.cliques(self.sizes, law, people=self.people, states=tuple(self.states))
-        edges = self.edges if self.edges is not None else _edges(self, folder)
+        edges = self.edges if self.edges is not None else _read_edges(self, folder)
         people = self.people or list(dict.fromkeys(name for pair in edges for name in pair))
-        tables = {name: _table(table, name) for name, table in (self.tables or {}).items()}
+        tables = {name: _nested_table(table, name) for name, table in (self.tables or {}).items()}
         return Contagion.from_edges(people, edges, law, tables=tables, states=tuple(self.states))
 
 
@@ -220,25 +220,25 @@ def network_file(path: Path) -> BayesNet:
     return BayesNet.from_bif(path)
 
 
-def _law(section: ContagionModel) -> Any:
+def _law_argument(section: ContagionModel) -> Any:
     if section.rate is not None:
         return exponential_law(float(section.rate))
     if section.law is not None:
-        return _table(section.law, "law")
+        return _nested_table(section.law, "law")
     assert section.laws is not None  # the section takes exactly one
     found = {}
     for size, law in section.laws.items():
         if not size.isdigit():
             raise SpecError(f'laws has the key {size!r}; keys are sizes of groups, such as "4"')
-        found[int(size)] = _table(law, f"laws of {size}")
+        found[int(size)] = _nested_table(law, f"laws of {size}")
     return found
 
 
-def _edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
+def _read_edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
     assert section.edges_file is not None
     path = folder / section.edges_file
     if path.suffix == ".parquet":
-        table = _parquet(path, section.edges_file)
+        table = _read_parquet(path, section.edges_file)
         return [(label(a), label(b)) for a, b in table.iter_rows()]
     rows = [row for row in csv.reader(io.StringIO(read_text(path, "edges_file"))) if row]
     bad = next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None)
@@ -258,7 +258,7 @@ def _edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def _parquet(path: Path, name: str) -> Any:
+def _read_parquet(path: Path, name: str) -> Any:
     from shoal.data.frames import parquet_whole
 
     try:
@@ -270,5 +270,5 @@ def _parquet(path: Path, name: str) -> Any:
     return table
 
 
-def _table(nested: list[Any], name: str) -> Any:
+def _nested_table(nested: list[Any], name: str) -> Any:
     return table_of(nested, f"the table of {name!r}", per="value")

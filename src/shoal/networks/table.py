@@ -138,7 +138,7 @@ class JointTable(Law):
         return table_answers(self, query, secrets)
 
     def lift(self, query: Query | None) -> EntryLift | str:
-        from shoal.networks.lift_row import table_lift
+        from shoal.networks.entry_lift import table_lift
 
         return table_lift(self, query)
 
@@ -171,7 +171,7 @@ def admit_variables(
             )
 
 
-def table_of(
+def normalised_table(
     law: Wide, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
 ) -> JointTable:
     """A joint law that is proportional to products of many numbers, as a table.

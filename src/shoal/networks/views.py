@@ -32,7 +32,7 @@ def variable_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, 
             "a release of its own"
         )
     with show.working("reading"):
-        table = _rows(net, data, columns.series)
+        table = _read_rows(net, data, columns.series)
     records: dict[str, Any] = {}
     for number, row in enumerate(table.iter_rows(named=True), 1):
         name = str(number) if columns.series is None else str(row[columns.series])
@@ -41,11 +41,11 @@ def variable_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, 
                 f"series {name!r} has two rows; a network takes one row per record: keep one, or "
                 "name a column that tells them apart"
             )
-        records[name] = _checked(plan, net, row, name)
+        records[name] = _check_row(plan, net, row, name)
     return records
 
 
-def _rows(net: BayesNet, data: str, series: str | None) -> pl.DataFrame:
+def _read_rows(net: BayesNet, data: str, series: str | None) -> pl.DataFrame:
     """The columns of the network's variables, and of the names, in all files that match."""
     import polars as pl
 
@@ -71,7 +71,7 @@ def _rows(net: BayesNet, data: str, series: str | None) -> pl.DataFrame:
     return table
 
 
-def _checked(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str) -> Any:
+def _check_row(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str) -> Any:
     for variable, domain in zip(net.variables, net.domains, strict=True):
         if row[variable] not in domain:
             raise DataError(
@@ -81,7 +81,7 @@ def _checked(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str) -
     return plan.task.read([row[variable] for variable in net.variables])
 
 
-def _people_hint(plan: Plan, columns: NamedColumns) -> str:
+def _series_hint(plan: Plan, columns: NamedColumns) -> str:
     """What is likely wrong when rows of people are told apart, but people are the entries."""
     from shoal.networks.contagion import Contagion
 
@@ -92,4 +92,4 @@ def _people_hint(plan: Plan, columns: NamedColumns) -> str:
 
 def release_view(plan: Plan) -> ReleaseView:
     """How the variables of a network are read."""
-    return ReleaseView(read=variable_records, hint=_people_hint)
+    return ReleaseView(read=variable_records, hint=_series_hint)

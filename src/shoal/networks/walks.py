@@ -13,7 +13,7 @@ from shoal.core.errors import Refused
 from shoal.core.progress import doing
 from shoal.core.walk import LOST, UNIT
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.influence import LARGEST_NEIGHBOURHOOD, tied_cells, weights_given_ties
+from shoal.networks.influence import MAX_NEIGHBOURHOOD_CELLS, law_given_rest, neighbourhood_cells
 
 # How far one variable of a network reaches: the weight of all walks of influence from it.
 #
@@ -28,13 +28,15 @@ from shoal.networks.influence import LARGEST_NEIGHBOURHOOD, tied_cells, weights_
 # they are tied to. Proof: mechanisms/lift.md. Everything rounds up.
 
 
-RAISED = 1e-9  # relative amount by which sums over walks are raised before they are certified
+RELATIVE_RAISE = (
+    1e-9  # relative amount by which sums over walks are raised before they are certified
+)
 
 
-WALK_LENGTHS = 5_000  # lengths of walks that are followed
+MAX_WALK_LENGTH = 5_000  # lengths of walks that are followed
 
 
-WALKS_SETTLED = 1e-13  # relative change at which longer walks no longer matter
+SETTLED_CHANGE = 1e-13  # relative change at which longer walks no longer matter
 
 
 def reaches(net: BayesNet, moves: Floats) -> Floats:
@@ -48,16 +50,16 @@ def reaches(net: BayesNet, moves: Floats) -> Floats:
 
     kappa = contractions(net)
     sparse = csr_array(kappa)
-    total = np.maximum(moves, RAISED)  # positive, so that raising it raises every sum
-    for _ in range(WALK_LENGTHS):
-        longer = np.maximum(moves, RAISED) + sparse @ total
+    total = np.maximum(moves, RELATIVE_RAISE)  # positive, so that raising it raises every sum
+    for _ in range(MAX_WALK_LENGTH):
+        longer = np.maximum(moves, RELATIVE_RAISE) + sparse @ total
         if not (longer <= 1e12).all():
             return np.full(len(moves), math.inf)
-        settled = (longer - total).max() <= WALKS_SETTLED * longer.max()
+        settled = (longer - total).max() <= SETTLED_CHANGE * longer.max()
         total = longer
         if settled:
             break
-    raised = total * (1.0 + RAISED)
+    raised = total * (1.0 + RELATIVE_RAISE)
     slack = 1.0 + 4.0 * len(moves) * UNIT
     # a vector with total ≥ moves + κ total is at least the sum over all walks, because κ ≥ 0
     if not (raised >= (moves + sparse @ raised) * slack).all():
@@ -74,14 +76,14 @@ def contractions(net: BayesNet) -> Floats:
     those it is tied to have too many values together.
     """
     found = np.zeros((len(net.variables),) * 2)
-    for j, cells in enumerate(tied_cells(net)):
+    for j, cells in enumerate(neighbourhood_cells(net)):
         doing("the search for walks of influence", j, len(net.variables))
-        if cells > LARGEST_NEIGHBOURHOOD:
+        if cells > MAX_NEIGHBOURHOOD_CELLS:
             raise Refused(
                 f"{net.variables[j]!r} and the variables it is tied to have {cells} values "
-                f"together; walks of influence take {LARGEST_NEIGHBOURHOOD} at most"
+                f"together; walks of influence take {MAX_NEIGHBOURHOOD_CELLS} at most"
             )
-        weights = weights_given_ties(net, j)
+        weights = law_given_rest(net, j)
         for axis, i in enumerate(weights.ties):
             found[i, j] = _contraction(np.moveaxis(weights.table, axis, 0), weights.factors)
     found.setflags(write=False)

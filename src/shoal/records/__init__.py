@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Centroids as Centroids,
         centroids as centroids,
     )
+    from shoal.records.pairwise import RecordGroups as RecordGroups
     from shoal.records.queries import (
         DegreeDistribution as DegreeDistribution,
         NumberHistogram as NumberHistogram,
@@ -44,6 +45,5 @@ if TYPE_CHECKING:
         pairs_of_network as pairs_of_network,
         pairs_of_table as pairs_of_table,
     )
-    from shoal.records.ties import RecordGroups as RecordGroups
 
 __getattr__, __dir__, __all__ = face(__name__)

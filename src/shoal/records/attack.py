@@ -13,13 +13,13 @@ from shoal.core.errors import InputError
 from shoal.mechanisms.queries import LinearQuery
 from shoal.records.field import PairwiseField
 from shoal.records.field_laws import as_field
-from shoal.records.ties import Dependence
+from shoal.records.pairwise import Dependence
 
 # What ties give away about single records: guessing a value from tied values and a release.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Guessed:
+class RecordGuesses:
     """Beliefs about every record, (records, values): without ties and with them, then released.
 
     The adversary knows all other records. `alone` is P(value) by the model's own law of the record,
@@ -51,7 +51,7 @@ def guess_values(
     output: Floats,
     scale: float,
     truth: Ints,
-) -> Guessed:
+) -> RecordGuesses:
     """What somebody who knows everybody else's value believes about each record.
 
     With ties: P(x | tied values) ∝ P(x) · Π over ties of P(value there | x), exact where ties form
@@ -61,7 +61,7 @@ def guess_values(
     size = model.domain.size
     if len(truth) != model.records:
         raise InputError(f"truth has {len(truth)} values; the model has {model.records} records")
-    own, laws = _laws(model)
+    own, laws = _own_and_pair_laws(model)
     log_tied = np.log(np.maximum(own, 1e-300))
     with np.errstate(divide="ignore"):
         logs = np.log(laws)
@@ -77,17 +77,17 @@ def guess_values(
     alone = own if len(own) == len(truth) else np.tile(own, (len(truth), 1))
     log_alone = np.log(np.maximum(alone, 1e-300))
     assert alone.shape == (len(truth), size)
-    return Guessed(
+    return RecordGuesses(
         places=model.domain.centres,
         truth=truth,
-        alone=_normal(log_alone),
-        tied=_normal(log_tied),
-        alone_after=_normal(log_alone - gaps / scale),
-        tied_after=_normal(log_tied - gaps / scale),
+        alone=_normalise_logs(log_alone),
+        tied=_normalise_logs(log_tied),
+        alone_after=_normalise_logs(log_alone - gaps / scale),
+        tied_after=_normalise_logs(log_tied - gaps / scale),
     )
 
 
-def _laws(model: Dependence | PairwiseField) -> tuple[Floats, Floats]:
+def _own_and_pair_laws(model: Dependence | PairwiseField) -> tuple[Floats, Floats]:
     """A law of each record by itself, and per tie P(second = y | first = x) up to a constant.
 
     Of pairwise laws: the record's own margin, and law(x, y) / (margin(x) margin(y)), so that a
@@ -109,7 +109,7 @@ def _laws(model: Dependence | PairwiseField) -> tuple[Floats, Floats]:
     return own, ratio
 
 
-def _normal(logs: Floats) -> Floats:
+def _normalise_logs(logs: Floats) -> Floats:
     """Rows of log-weights as laws; a row that rules out everything counts all alike."""
     top = logs.max(axis=1, keepdims=True)
     weights = np.exp(np.where(np.isfinite(top), logs - top, 0.0))

@@ -20,13 +20,15 @@ from shoal.networks.audit import network_finding, table_finding
 from shoal.networks.table import JointTable
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.field_laws import as_field, as_network, summable
-from shoal.records.ties import Dependence, RecordGroups
+from shoal.records.pairwise import Dependence, RecordGroups
 
-MOST_OUTCOMES = 1024
-MOST_PROGRAMS = 100_000  # programs times outcomes
-PAIRS_MET = 1e-9  # how exactly a law must have the pairs to count
-NEARBY = 4.0  # how much further off a law that has the pairs exactly may be
-RARE = 1e-4  # values less likely than this are left out: their laws would drown in rounding
+MAX_OUTCOMES_SEARCHED = 1024
+MAX_PROGRAM_CELLS = 100_000  # programs times outcomes
+PAIR_TOLERANCE = 1e-9  # how exactly a law must have the pairs to count
+SLACK_FACTOR = 4.0  # how much further off a law that has the pairs exactly may be
+MIN_VALUE_PROBABILITY = (
+    1e-4  # values less likely than this are left out: their laws would drown in rounding
+)
 
 
 class WorstLaw(NamedTuple):
@@ -44,7 +46,7 @@ class WorstLaw(NamedTuple):
     slack: float = 0.0
 
 
-def outcomes(model: Dependence) -> Ints:
+def list_outcomes(model: Dependence) -> Ints:
     """All outcomes as rows of cells, the last record varying fastest."""
     size, count = model.domain.size, model.records
     return np.stack(np.unravel_index(np.arange(size**count), (size,) * count), axis=1)
@@ -54,7 +56,7 @@ def has_joint_law(model: Dependence) -> bool:
     """Whether any joint law has the model's pairwise laws, up to the solver's tolerance."""
     from scipy.optimize import linprog
 
-    rows, known = _pair_equations(model, outcomes(model))
+    rows, known = _pair_equations(model, list_outcomes(model))
     found = linprog(np.zeros(rows.shape[1]), A_eq=rows, b_eq=known, method="highs")
     return bool(found.status != 2)
 
@@ -68,7 +70,7 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
     Cooper. When they would take long they are thinned out evenly, which the result then
     says. None when no program has a clean solution.
     """
-    grid = outcomes(model)
+    grid = list_outcomes(model)
     equations = _pair_equations(model, grid)
     tasks = [
         (record, pair, place)
@@ -76,7 +78,7 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
         for pair in _value_pairs(model, record)
         for place in range(len(outputs))
     ]
-    step = max(1, -(-len(tasks) * len(grid) // MOST_PROGRAMS))
+    step = max(1, -(-len(tasks) * len(grid) // MAX_PROGRAM_CELLS))
     best: WorstLaw | None = None
     what = f"the search for joint laws of {model.records} records"
     for number, (record, pair, place) in enumerate(tried := tasks[::step]):
@@ -85,13 +87,13 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
         doing(what, number, len(tried), bounded=True)
         distance = np.abs(answers - outputs[place]).sum(axis=1) / scale
         kernel = np.exp(distance.min() - distance)
-        solved = _solve(grid[:, record], pair, kernel, equations)
+        solved = _solve_program(grid[:, record], pair, kernel, equations)
         if solved is not None and (best is None or solved[1] > best.log_ratio):
             best = WorstLaw(solved[0], record, pair, solved[1], step == 1, solved[2])
     return best
 
 
-def _solve(
+def _solve_program(
     values: Ints, pair: tuple[int, int], kernel: Floats, equations: tuple[Floats, Floats]
 ) -> tuple[Floats, float, float] | None:
     """The law with the largest ratio for one record, pair of values and output, and its slack."""
@@ -107,13 +109,15 @@ def _solve(
         return None
     law = np.maximum(found.x[:-1] / found.x[-1], 0.0)
     amiss = np.abs(rows @ law - known)
-    if amiss.max() > PAIRS_MET:
+    if amiss.max() > PAIR_TOLERANCE:
         return None
     seen = [float((law * side).sum()) for side in (top, bottom)]
     mass = [float(law[values == v].sum()) for v in pair]
     if min(seen) <= 0:
         return None
-    slack = NEARBY * float(amiss.sum()) * (1 / seen[0] + 1 / seen[1] + 1 / mass[0] + 1 / mass[1])
+    slack = (
+        SLACK_FACTOR * float(amiss.sum()) * (1 / seen[0] + 1 / seen[1] + 1 / mass[0] + 1 / mass[1])
+    )
     return law / law.sum(), math.log(seen[0] / mass[0]) - math.log(seen[1] / mass[1]), slack
 
 
@@ -139,14 +143,14 @@ def _value_pairs(model: Dependence, record: int) -> list[tuple[int, int]]:
         law = int(near.law[mine[0]])
         table = model.laws[law % len(model.laws)]
         margin = table.sum(axis=1 if law < len(model.laws) else 0)
-        possible = np.flatnonzero(margin >= RARE)
+        possible = np.flatnonzero(margin >= MIN_VALUE_PROBABILITY)
     return [(int(a), int(b)) for a in possible for b in possible if a != b]
 
 
 # What noise tells about tied records: the worst joint law with the given pairs, and a bound.
 
 
-MOST_OUTPUTS = 64
+MAX_OUTPUTS_TRIED = 64
 PAIRS_ONLY = (
     "joint laws other than the worst one found: the upper bound covers every law with these "
     "pairs, the lower one is reached by one of them"
@@ -173,10 +177,14 @@ def dependence_finding(setting: AuditCase) -> Finding:
     for part, members in _different_components(model):
         if time_over():  # the upper bound covers all of them
             break
-        large = part.domain.size**part.records > MOST_OUTCOMES or part.states is None
+        large = part.domain.size**part.records > MAX_OUTCOMES_SEARCHED or part.states is None
         if large:
             notes.add(TOO_LARGE)
-        worst = _along_ties(setting, part) if large else _component(setting, part, members)
+        worst = (
+            _tree_law_finding(setting, part)
+            if large
+            else _component_finding(setting, part, members)
+        )
         if worst is None:
             notes.add(EMPTY)
             continue
@@ -191,7 +199,7 @@ def field_finding(setting: AuditCase) -> Finding:
     model = setting.model
     assert isinstance(model, PairwiseField)
     upper = entry_bound(model, setting.query, setting.eta)
-    found = _law_finding(setting, model)
+    found = _field_law_finding(setting, model)
     if found is not None:
         return replace(found, upper=max(found.lower, min(found.upper, upper)))
     return Finding(lower=0.0, upper=upper, notes=(LARGE_FIELD,))
@@ -203,15 +211,15 @@ def ties_bound(setting: AuditCase, model: Dependence) -> float:
     return min(bound, model.noise_bound(setting.query, setting.noise))
 
 
-def _component(setting: AuditCase, part: Dependence, members: Ints) -> Finding | None:
+def _component_finding(setting: AuditCase, part: Dependence, members: Ints) -> Finding | None:
     """The worst law of one component, audited as a table; None when no law has its pairs."""
     if part.records == 1:
         eta = eta_above(setting.eta)
         return Finding(lower=eta, upper=eta)
     if not has_joint_law(part):
         return None
-    answers = setting.multiples[outcomes(part)].sum(axis=1).astype(np.float64)
-    worst = worst_law(part, answers, _candidates(answers), setting.scale)
+    answers = setting.multiples[list_outcomes(part)].sum(axis=1).astype(np.float64)
+    worst = worst_law(part, answers, _candidate_outputs(answers), setting.scale)
     if worst is None:
         return Finding(lower=0.0, upper=0.0)
     table, secrets = _as_table(part, members, worst)
@@ -219,20 +227,20 @@ def _component(setting: AuditCase, part: Dependence, members: Ints) -> Finding |
     found = replace(found, lower=max(found.lower - worst.slack, 0.0))
     found = found if worst.complete else replace(found, notes=(*found.notes, THINNED))
     law = f"a joint law of {part.records} records that has the pairwise laws"
-    return found if found.witness is None else _renamed(found, law)
+    return found if found.witness is None else _with_law_name(found, law)
 
 
-def _along_ties(setting: AuditCase, part: Dependence) -> Finding:
+def _tree_law_finding(setting: AuditCase, part: Dependence) -> Finding:
     """What the one law tells in which a large component depends along its ties only."""
     nothing = Finding(lower=0.0, upper=0.0)
     try:
         field = field_of_pairs(part)
     except InputError:  # a loop, or ties that do not agree: no such law
         return nothing
-    return _law_finding(setting, field) or nothing
+    return _field_law_finding(setting, field) or nothing
 
 
-def _law_finding(setting: AuditCase, field: PairwiseField) -> Finding | None:
+def _field_law_finding(setting: AuditCase, field: PairwiseField) -> Finding | None:
     """The loss under a field that is a network or a small table; None when it is neither."""
     law = as_network(field)
     if as_field(law) is not None and not summable(law):
@@ -242,7 +250,7 @@ def _law_finding(setting: AuditCase, field: PairwiseField) -> Finding | None:
         found = finding(replace(setting, model=law))
     except Refused:  # too many answers to enumerate
         return None
-    return found if found.witness is None else _renamed(found, field.describe())
+    return found if found.witness is None else _with_law_name(found, field.describe())
 
 
 def _as_table(part: Dependence, members: Ints, worst: WorstLaw) -> tuple[JointTable, SecretPairs]:
@@ -260,10 +268,10 @@ def _as_table(part: Dependence, members: Ints, worst: WorstLaw) -> tuple[JointTa
     return table, SecretPairs.of([(facts[0], facts[1])])
 
 
-def _candidates(answers: Floats) -> Floats:
+def _candidate_outputs(answers: Floats) -> Floats:
     """Outputs to try: the answers themselves, which hold the supremum when there is one label."""
     distinct = np.unique(answers, axis=0)
-    step = -(-len(distinct) // MOST_OUTPUTS)
+    step = -(-len(distinct) // MAX_OUTPUTS_TRIED)
     return np.unique(np.concatenate([distinct[::step], distinct[-1:]]), axis=0)
 
 
@@ -274,7 +282,7 @@ def _different_components(model: Dependence) -> list[tuple[Dependence, Ints]]:
     starts = np.flatnonzero(np.diff(names[order], prepend=-1))
     found: dict[tuple[object, ...], tuple[Dependence, Ints]] = {}
     for members in np.split(order, starts[1:]):
-        if model.domain.size ** len(members) > MOST_OUTCOMES:
+        if model.domain.size ** len(members) > MAX_OUTCOMES_SEARCHED:
             key: tuple[object, ...] = ("large",)
         elif len(members) == 1:
             key = ("alone",)
@@ -286,7 +294,7 @@ def _different_components(model: Dependence) -> list[tuple[Dependence, Ints]]:
     return list(found.values())
 
 
-def _renamed(found: Finding, law: str) -> Finding:
+def _with_law_name(found: Finding, law: str) -> Finding:
     assert found.witness is not None
     return replace(found, witness=replace(found.witness, law=law))
 
@@ -315,7 +323,7 @@ def groups_finding(setting: AuditCase) -> Finding:
         subject="the group",
         facts=(repr(names[top]), repr(names[bottom])),
         labels=setting.query.labels,
-        output=_beyond(weights[top] - weights[bottom]),
+        output=_extreme_output(weights[top] - weights[bottom]),
         unit=setting.query.unit,
         before=(0.5, 0.5),
         after=(after, 1 - after),
@@ -324,6 +332,6 @@ def groups_finding(setting: AuditCase) -> Finding:
     return Finding(lower=told, upper=eta_above(size * setting.eta), witness=seen)
 
 
-def _beyond(gap: Floats) -> tuple[float, ...]:
+def _extreme_output(gap: Floats) -> tuple[float, ...]:
     """An output beyond all answers wherever two values differ; elsewhere any answer will do."""
     return tuple(math.copysign(math.inf, step) if step else 0.0 for step in gap.tolist())

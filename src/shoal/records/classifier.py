@@ -20,8 +20,8 @@ from shoal.records.kmeans import numbers_in_rows
 from shoal.records.queries import numbers_or_missing
 
 ROUNDING = 2.0**-52  # of one operation, twice the unit roundoff: bounds below double it again
-NEWTON_STEPS = 60
-HALVINGS = 40
+NEWTON_MAX_STEPS = 60
+BACKTRACK_MAX_HALVINGS = 40
 HUBER_WIDTH = 0.5  # h: the hinge is rounded between 1 - h and 1 + h
 
 
@@ -128,26 +128,26 @@ def minimise(objective: Objective, tolerance: float) -> Floats:
     gradient descent, whose rate is proved, goes on from there.
     """
     weights = np.zeros(objective.rows.shape[1])
-    for _ in range(NEWTON_STEPS):
+    for _ in range(NEWTON_MAX_STEPS):
         if objective.distance(weights) <= tolerance:
             return weights
         try:
             step = np.linalg.solve(objective.hessian(weights), objective.gradient(weights))
         except np.linalg.LinAlgError:  # singular in doubles, though never in truth
             break
-        moved = _backtracked(objective, weights, np.asarray(step, dtype=np.float64))
+        moved = _backtrack(objective, weights, np.asarray(step, dtype=np.float64))
         if moved is None:
             break
         weights = moved
-    return _accelerated(objective, weights, tolerance)
+    return _accelerated_descent(objective, weights, tolerance)
 
 
-def _backtracked(objective: Objective, weights: Floats, step: Floats) -> Floats | None:
+def _backtrack(objective: Objective, weights: Floats, step: Floats) -> Floats | None:
     """weights - t·step for the first t = 1, 1/2, 1/4 … that lowers J enough, or None."""
     here = objective.value(weights)
     fall = float(objective.gradient(weights) @ step)
     share = 1.0
-    for _ in range(HALVINGS):
+    for _ in range(BACKTRACK_MAX_HALVINGS):
         moved = np.asarray(weights - share * step)
         # the allowance lets the last, tiny steps pass, where J changes by less than its rounding
         if objective.value(moved) <= here - 1e-4 * share * fall + 8 * ROUNDING * (1 + abs(here)):
@@ -156,7 +156,7 @@ def _backtracked(objective: Objective, weights: Floats, step: Floats) -> Floats 
     return None
 
 
-def _accelerated(objective: Objective, weights: Floats, tolerance: float) -> Floats:
+def _accelerated_descent(objective: Objective, weights: Floats, tolerance: float) -> Floats:
     """Nesterov's descent for strongly convex J, until the certificate holds."""
     curved = LOSSES[objective.loss].most_curved * float((objective.rows**2).sum(axis=1).max())
     condition = (curved + objective.regularisation) / objective.regularisation
@@ -180,9 +180,11 @@ def _accelerated(objective: Objective, weights: Floats, tolerance: float) -> Flo
 # A linear classifier as a query: the minimiser of a regularised loss, on a public lattice.
 
 
-TOLERANCE_SHARE = 1024  # the solver may be off by this share of what one record moves the answer
-CERTAIN = 4  # how far above the gradient's rounding a tolerance must be for the solver to reach it
-WITHIN = 1 - 2.0**-40  # rows are scaled to just inside their norm: the division rounds
+TOLERANCE_FRACTION = 1024  # the solver may be off by this share of what one record moves the answer
+TOLERANCE_MARGIN = (
+    4  # how far above the gradient's rounding a tolerance must be for the solver to reach it
+)
+NORM_SHRINK = 1 - 2.0**-40  # rows are scaled to just inside their norm: the division rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,7 +241,7 @@ class LinearClassifier(Value):
             raise InputError(f"loss is {self.loss!r}; it must be one of {sorted(LOSSES)}")
         for field in ("regularisation", "norm", "tolerance", "lattice"):
             positive(getattr(self, field), field)
-        least = certifiable(self)
+        least = certifiable_tolerance(self)
         if self.tolerance < least:
             raise InputError(
                 f"tolerance is {float(self.tolerance):.3g}; in double precision the solver can "
@@ -289,7 +291,7 @@ class LinearClassifier(Value):
                 f"the data has {len(values)} rows, the query's public number of records is "
                 f"{self.records}; make the query for this many"
             )
-        signs = _signs(classes, len(values))
+        signs = _class_signs(classes, len(values))
         known = np.isfinite(values).all(axis=1) & (signs != 0)
         inside = self._scaled(np.where(known[:, None], values, 0.0))
         return LabelledRows(locked(inside * known[:, None]), locked(np.where(known, signs, 1.0)))
@@ -316,7 +318,7 @@ class LinearClassifier(Value):
         largest = np.maximum(np.abs(values).max(axis=1), 1e-300)  # squares might overflow
         with np.errstate(over="ignore"):  # an infinite length makes a row of zeros
             lengths = largest * np.sqrt(((values / largest[:, None]) ** 2).sum(axis=1))
-        factors = np.minimum(1.0, float(self.norm) * WITHIN / np.maximum(lengths, 1e-300))
+        factors = np.minimum(1.0, float(self.norm) * NORM_SHRINK / np.maximum(lengths, 1e-300))
         inside = values * factors[:, None]
         if self.intercept:
             inside = np.hstack([inside, np.ones((len(inside), 1))])
@@ -351,11 +353,11 @@ def linear_classifier(
         tolerance=moved,
         lattice=lattice_step(moved, None).step / 8,
     )
-    share = round_up(moved / TOLERANCE_SHARE)
-    return replace(asked, tolerance=max(share, Fraction(2 * certifiable(asked))))
+    share = round_up(moved / TOLERANCE_FRACTION)
+    return replace(asked, tolerance=max(share, Fraction(2 * certifiable_tolerance(asked))))
 
 
-def certifiable(query: LinearClassifier) -> float:
+def certifiable_tolerance(query: LinearClassifier) -> float:
     """A tolerance that the solver can certify on *every* data set of the query: public.
 
     CERTAIN times what rounding can hide at weights as long as a minimiser can be,
@@ -369,7 +371,7 @@ def certifiable(query: LinearClassifier) -> float:
         hidden = hidden_gradient(
             LOSSES[query.loss], (query.records, len(query.labels)), longest, length, strength
         )
-        return CERTAIN * hidden / strength
+        return TOLERANCE_MARGIN * hidden / strength
     except (OverflowError, ZeroDivisionError):
         return math.inf
 
@@ -381,7 +383,7 @@ def root_above(value: Fraction) -> Fraction:
     return Fraction(math.isqrt(numerator - 1) + 1, value.denominator * scale)
 
 
-def _signs(classes: npt.ArrayLike, count: int) -> Floats:
+def _class_signs(classes: npt.ArrayLike, count: int) -> Floats:
     """Classes as -1.0 and +1.0; 0.0 for what is none of -1, 0 and 1."""
     values = numbers_or_missing(classes)
     if values.shape != (count,):

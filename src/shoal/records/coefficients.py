@@ -22,12 +22,12 @@ from shoal.core.task import Query
 from shoal.mechanisms.plans import float_below
 from shoal.mechanisms.queries import linear
 from shoal.noise.laplace import is_laplace
-from shoal.records.ties import Dependence
+from shoal.records.pairwise import Dependence
 
 UNIT = 2.0**-52
-NUMBERS_AT_ONCE = 4_000_000  # numbers worked on at once
-MOST_OUTPUTS = 65_536
-SAFE = 1e-280  # below it sums of exponentials are taken in logarithms
+MAX_NUMBERS_AT_ONCE = 4_000_000  # numbers worked on at once
+MAX_GRID_OUTPUTS = 65_536
+MIN_LINEAR_SUM = 1e-280  # below it sums of exponentials are taken in logarithms
 
 
 def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: float = 0.0) -> Floats:
@@ -39,11 +39,11 @@ def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: floa
     stand for; it adds width/σ, so that the result holds wherever in its cell a value lies.
     Rounds up.
     """
-    outputs = _outputs(points)
+    outputs = _output_grid(points)
     exponent = -np.abs(points[:, None, :] - outputs[None, :, :]).sum(axis=2) / scale
     laws = conditional.reshape(-1, *conditional.shape[-2:])
     found = np.empty(len(laws))
-    step = max(1, NUMBERS_AT_ONCE // max(laws.shape[1] * max(len(outputs), laws.shape[2]), 1))
+    step = max(1, MAX_NUMBERS_AT_ONCE // max(laws.shape[1] * max(len(outputs), laws.shape[2]), 1))
     for start in range(0, len(laws), step):
         doing("the search for coefficients of tied pairs", start, len(laws))
         found[start : start + step] = _largest_gap(laws[start : start + step], exponent)
@@ -61,7 +61,9 @@ def printed_loss(conditional: Floats, radius: Floats, scale: float) -> Floats:
     weights = np.exp((radius - top) / scale)
     mean = (conditional @ weights).max(axis=-1)
     # below SAFE the exponentials have underflowed: the largest radius is a bound all the same
-    loss = np.where(mean < SAFE, 0.0, np.log(np.maximum(mean, SAFE))) + top / scale
+    loss = (
+        np.where(mean < MIN_LINEAR_SUM, 0.0, np.log(np.maximum(mean, MIN_LINEAR_SUM))) + top / scale
+    )
     return np.asarray(np.maximum(loss, 0.0) + (4.0 * len(radius) + 64.0) * UNIT * (1 + top / scale))
 
 
@@ -70,12 +72,12 @@ def _largest_gap(laws: Floats, exponent: Floats) -> Floats:
     seen = laws @ np.exp(exponent)
     never = ~(laws.sum(axis=2) > 0)
     least = np.where(never[:, :, None], math.inf, seen).min(axis=1) if never.any() else seen.min(1)
-    if least.min() < SAFE:
-        return np.array([_careful_gap(law, exponent) for law in laws])
+    if least.min() < MIN_LINEAR_SUM:
+        return np.array([_largest_gap_in_logs(law, exponent) for law in laws])
     return np.asarray(np.log(seen.max(axis=1) / least).max(axis=1))
 
 
-def _careful_gap(law: Floats, exponent: Floats) -> float:
+def _largest_gap_in_logs(law: Floats, exponent: Floats) -> float:
     """The same for one law in logarithms, where exp(-distance/σ) underflows."""
     possible = law[law.sum(axis=1) > 0]
     with np.errstate(divide="ignore"):
@@ -84,13 +86,14 @@ def _careful_gap(law: Floats, exponent: Floats) -> float:
     return float(np.ptp(seen, axis=0).max())
 
 
-def _outputs(points: Floats) -> Floats:
+def _output_grid(points: Floats) -> Floats:
     """The product grid of the coordinates of all values."""
     axes = [np.unique(points[:, axis]) for axis in range(points.shape[1])]
     count = math.prod(len(axis) for axis in axes)
-    if count > MOST_OUTPUTS:
+    if count > MAX_GRID_OUTPUTS:
         raise InputError(
-            f"the supremum of Eq. (14) is over {count} outputs; at most {MOST_OUTPUTS} are tried"
+            f"the supremum of Eq. (14) is over {count} outputs; at most {MAX_GRID_OUTPUTS} are "
+            "tried"
         )
     if len(axes) == 1:
         return axes[0][:, None]
@@ -211,8 +214,8 @@ def printed_losses(model: Dependence, query: Contributions, scale: float) -> Flo
     """
     radius = query.radius()
     per_law = printed_loss(model.conditionals(), radius, scale)
-    rest = untied(model) * (float(radius.max()) / scale)
-    return _raised(query.own / scale + tie_sums(model, per_law) + rest, model)
+    rest = count_untied(model) * (float(radius.max()) / scale)
+    return _round_up_sums(query.own / scale + tie_sums(model, per_law) + rest, model)
 
 
 def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:
@@ -227,7 +230,7 @@ def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:
     conditional = model.conditionals()
     radius = query.radius()
     low, high = query.low.min(axis=0), query.high.max(axis=0)
-    rest = untied(model)[:, None]
+    rest = count_untied(model)[:, None]
     far = tie_table(model, conditional @ radius) + rest * float(radius.max())
     spread = np.zeros_like(far)
     for axis in range(query.low.shape[1]):
@@ -235,7 +238,7 @@ def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:
         above = tie_table(model, conditional @ (query.high[:, axis] - low[axis])) + room
         below = tie_table(model, conditional @ (high[axis] - query.low[:, axis])) + room
         spread += np.maximum(above, below)
-    return _raised(query.own + np.minimum(far, spread), model)
+    return _round_up_sums(query.own + np.minimum(far, spread), model)
 
 
 def published_losses(
@@ -290,12 +293,12 @@ def tie_table(model: Dependence, per_law: Floats) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def untied(model: Dependence) -> Floats:
+def count_untied(model: Dependence) -> Floats:
     """How many records of its component no tie joins to each record."""
     return (model.component_sizes() - 1 - model.degrees()).astype(np.float64)
 
 
-def _raised(sums: Floats, model: Dependence) -> Floats:
+def _round_up_sums(sums: Floats, model: Dependence) -> Floats:
     """Sums of non-negative numbers, raised by all the roundings they may have suffered."""
     terms = float(model.degrees().max()) + 2.0 * model.domain.size + 16.0
     return np.asarray(sums * (1.0 + terms * UNIT))

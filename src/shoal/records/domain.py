@@ -15,7 +15,7 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.records import checked_states, label
 
-MOST_DOMAIN_CELLS = 4096
+MAX_DOMAIN_CELLS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,9 +45,9 @@ class RecordDomain(Value):
                 f"low has shape {low.shape} and high {high.shape}; both need a row per cell and a "
                 "column per coordinate"
             )
-        if len(low) > MOST_DOMAIN_CELLS:
+        if len(low) > MAX_DOMAIN_CELLS:
             raise InputError(
-                f"the domain has {len(low)} cells; at most {MOST_DOMAIN_CELLS} are handled"
+                f"the domain has {len(low)} cells; at most {MAX_DOMAIN_CELLS} are handled"
             )
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise InputError("the domain holds a number that is not finite; give it bounds")
@@ -75,13 +75,13 @@ class RecordDomain(Value):
         array = numbers(values, "values")
         if array.ndim == 1:
             names = [label(v) for v in array.tolist()] if states is None else states
-            return cls(low=array[:, None], high=array[:, None], states=_text(names))
-        return cls(low=array, high=array, states=None if states is None else _text(states))
+            return cls(low=array[:, None], high=array[:, None], states=_labels(names))
+        return cls(low=array, high=array, states=None if states is None else _labels(states))
 
     @classmethod
     def named(cls, states: Sequence[Any]) -> Self:
         """Labels as points: at their own numbers when all are numbers, else at 0, 1, 2, …"""
-        names = _text(states)
+        names = _labels(states)
         try:
             places = [float(name) for name in names]
         except ValueError:
@@ -102,9 +102,9 @@ class RecordDomain(Value):
         starts, ends = numbers(low, "low"), numbers(high, "high")
         if starts.ndim != 1 or starts.shape != ends.shape or not (starts < ends).all():
             raise InputError("low and high must be as many numbers, each low below its high")
-        if count ** len(starts) > MOST_DOMAIN_CELLS:
+        if count ** len(starts) > MAX_DOMAIN_CELLS:
             raise InputError(
-                f"{count} cells on each of {len(starts)} axes are more than {MOST_DOMAIN_CELLS}; "
+                f"{count} cells on each of {len(starts)} axes are more than {MAX_DOMAIN_CELLS}; "
                 "take fewer cells"
             )
         edges = [np.linspace(a, b, count + 1) for a, b in zip(starts, ends, strict=True)]
@@ -169,5 +169,5 @@ class RecordDomain(Value):
         return f"{self.size} cells up to {self.width:.3g} wide"
 
 
-def _text(states: Sequence[Any]) -> tuple[str, ...]:
+def _labels(states: Sequence[Any]) -> tuple[str, ...]:
     return tuple(label(state) for state in states)

@@ -19,8 +19,8 @@ from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids, numbers_in_rows
+from shoal.records.pairwise import RecordGroups
 from shoal.records.queries import numbers_or_missing
-from shoal.records.ties import RecordGroups
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
@@ -214,7 +214,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
             raise InputError("fit requires y to be passed, but the target y is None: give a label")
         # label by label: an array of all of them would take its type from the oddest
         side = {names[0]: -1.0, names[1]: 1.0}
-        return [_side(label, side) for label in column_or_1d(y, dtype=object, warn=True)]
+        return [_side_of_label(label, side) for label in column_or_1d(y, dtype=object, warn=True)]
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """How far each row is on the side of classes_[1]; a missing feature counts as 0."""
@@ -233,7 +233,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         return tags
 
 
-def _side(label: Any, side: dict[Any, float]) -> float:
+def _side_of_label(label: Any, side: dict[Any, float]) -> float:
     try:
         return side.get(label, np.nan)
     except TypeError:  # a list or the like is no class

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import shoal.records.field
     import shoal.records.field_mechanism
     import shoal.records.kmeans
+    import shoal.records.pairwise
+    import shoal.records.pairwise_mechanisms
     import shoal.records.published
     import shoal.records.queries
-    import shoal.records.rows
     import shoal.records.sources
     import shoal.records.spec
-    import shoal.records.ties
     import shoal.records.views
 else:
     shoal = LazyModules("shoal")
@@ -30,7 +30,7 @@ FAMILY = Family(
     about="records tied to each other",
     serves=("networks",),
     kinds={
-        "record-groups": lambda: shoal.records.ties.RecordGroups,
+        "record-groups": lambda: shoal.records.pairwise.RecordGroups,
         "centroids": lambda: shoal.records.kmeans.Centroids,
         "linear-classifier": lambda: shoal.records.classifier.LinearClassifier,
         "degree-distribution": lambda: shoal.records.queries.DegreeDistribution,
@@ -38,24 +38,26 @@ FAMILY = Family(
         "number-histogram": lambda: shoal.records.queries.NumberHistogram,
         "rounds": lambda: shoal.mechanisms.plans.Rounds,
         "record-domain": lambda: shoal.records.domain.RecordDomain,
-        "dependence": lambda: shoal.records.ties.Dependence,
+        "dependence": lambda: shoal.records.pairwise.Dependence,
         "friend-model": lambda: shoal.records.sources.FriendModel,
         "pairwise-field": lambda: shoal.records.field.PairwiseField,
         "field-certificate": lambda: shoal.records.field_mechanism.FieldCertificate,
-        "mean-ties-certificate": lambda: shoal.records.rows.MeanTiesCertificate,
-        "additive-ties-certificate": lambda: shoal.records.rows.AdditiveTiesCertificate,
+        "mean-ties-certificate": lambda: shoal.records.pairwise_mechanisms.MeanTiesCertificate,
+        "additive-ties-certificate": lambda: (
+            shoal.records.pairwise_mechanisms.AdditiveTiesCertificate
+        ),
         "baseline-certificate": lambda: shoal.records.published.BaselineCertificate,
         "published-certificate": lambda: shoal.records.published.PublishedCertificate,
         "correlated-certificate": lambda: shoal.records.published.CorrelatedCertificate,
     },
     mechanisms={
-        "dependent-field": lambda: shoal.records.field_mechanism.FIELD_ROW,
-        "dependent-means": lambda: shoal.records.rows.MEANS_ROW,
-        "dependent-additive": lambda: shoal.records.rows.ADDITIVE_ROW,
-        "dependent-baseline": lambda: shoal.records.published.BASELINE_ROW,
-        "dependent-published": lambda: shoal.records.published.PUBLISHED_ROW,
-        "dependent-published-18": lambda: shoal.records.published.PUBLISHED_ROW_18,
-        "correlated-sensitivity": lambda: shoal.records.published.CORRELATED_ROW,
+        "dependent-field": lambda: shoal.records.field_mechanism.FIELD_MECHANISM,
+        "dependent-means": lambda: shoal.records.pairwise_mechanisms.MEANS_MECHANISM,
+        "dependent-additive": lambda: shoal.records.pairwise_mechanisms.ADDITIVE_MECHANISM,
+        "dependent-baseline": lambda: shoal.records.published.BASELINE_MECHANISM,
+        "dependent-published": lambda: shoal.records.published.PUBLISHED_MECHANISM,
+        "dependent-published-18": lambda: shoal.records.published.PUBLISHED_MECHANISM_18,
+        "correlated-sensitivity": lambda: shoal.records.published.CORRELATED_MECHANISM,
     },
     plan_audits={
         "rounds": lambda: shoal.audit.exact.learning_audit,
@@ -79,7 +81,7 @@ FAMILY = Family(
         "friends": "records tied in pairs",
     },
     acts=Acts(
-        protected=lambda: shoal.records.rows.protected,
+        protected=lambda: shoal.records.pairwise_mechanisms.describe_protected,
         show_attack=lambda: shoal.records.views.view_of,
         show_release=lambda: shoal.records.views.release_view,
     ),

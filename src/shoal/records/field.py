@@ -18,17 +18,21 @@ from shoal.core.numbers import whole
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Secrets
 from shoal.core.walk import TooUnlikely, Wide, held, product
 from shoal.mechanisms.variables import per_variable
-from shoal.networks.laws import NamedSum, contributions
-from shoal.networks.network_sums import parts_of
+from shoal.networks.laws import NamedSum, contribution_steps
+from shoal.networks.network_sums import single_parts
 from shoal.networks.parts import SumParts
-from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
+from shoal.networks.table import MAX_OUTCOMES, JointTable, normalised_table
 from shoal.records.domain import RecordDomain
+from shoal.records.pairwise import Dependence, TiedRecords, sort_ties, validated_ties
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, TiedRecords, checked_ties, ordered_ties
 
 NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
-UNSEEN, SEEN, APART = 50, 200, 2  # sweeps before the first outcome, outcomes, sweeps between two
-MOST_DRAWN = 10_000  # ties of a field that outcomes are drawn from: about a second
+BURN_IN_SWEEPS, SAMPLED_OUTCOMES, SWEEPS_PER_OUTCOME = (
+    50,
+    200,
+    2,
+)  # sweeps before the first outcome, outcomes, sweeps between two
+MAX_SAMPLED_TIES = 10_000  # ties of a field that outcomes are drawn from: about a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,7 +55,7 @@ class PairwiseField(TiedRecords):
 
     def __post_init__(self) -> None:
         count, size = whole(self.records, "records"), self.domain.size
-        ties = checked_ties(self.ties, count)
+        ties = validated_ties(self.ties, count)
         tables, own = numbers(self.potentials, "potentials"), numbers(self.own, "own")
         if tables.ndim != 3 or tables.shape[1:] != (size, size):
             raise InputError(f"potentials has shape {tables.shape}; it must be (…, {size}, {size})")
@@ -84,7 +88,7 @@ class PairwiseField(TiedRecords):
         own: npt.ArrayLike | None = None,
     ) -> Self:
         """From ties in any order and direction; one potential serves all by default."""
-        found = ordered_ties(ties, numbers(potentials, "potentials"), potential_of)
+        found = sort_ties(ties, numbers(potentials, "potentials"), potential_of)
         return cls(
             domain=domain,
             records=records,
@@ -113,7 +117,7 @@ class PairwiseField(TiedRecords):
 
     def table(self) -> JointTable:
         """The joint law written out; refused when it has too many outcomes."""
-        return _table(self)
+        return _joint_table(self)
 
     def small(self, most: int = 2**16) -> bool:
         """Whether the law can be written out with at most `most` outcomes."""
@@ -146,8 +150,8 @@ class PairwiseField(TiedRecords):
         from shoal.records.field_laws import FieldComponent, FieldFactors
 
         whole = FieldFactors(self)
-        added = contributions(query, whole.variables, whole.domains)
-        return parts_of([FieldComponent(whole, part, added) for part in whole.parts])
+        added = contribution_steps(query, whole.variables, whole.domains)
+        return single_parts([FieldComponent(whole, part, added) for part in whole.parts])
 
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.records.field_mechanism import FieldLift
@@ -162,10 +166,10 @@ class PairwiseField(TiedRecords):
         from shoal.records.coefficients import contributions
 
         adds = contributions(query, self)
-        if adds is None or len(self.ties) > MOST_DRAWN:
+        if adds is None or len(self.ties) > MAX_SAMPLED_TIES:
             return None
         value = (adds.low + adds.high) / 2
-        return np.asarray(np.var([value[x].sum(axis=0) for x in _outcomes(self)], axis=0))
+        return np.asarray(np.var([value[x].sum(axis=0) for x in _sample_outcomes(self)], axis=0))
 
     def influences(self) -> Influences | str:
         from shoal.records.field_laws import as_network
@@ -181,7 +185,7 @@ class PairwiseField(TiedRecords):
         )
 
 
-def _outcomes(field: PairwiseField) -> Iterator[Ints]:
+def _sample_outcomes(field: PairwiseField) -> Iterator[Ints]:
     """Outcomes by Gibbs sampling: records of one colour are drawn at once, given all others."""
     draw, count = np.random.default_rng(1), field.records
     with np.errstate(divide="ignore"):
@@ -189,19 +193,19 @@ def _outcomes(field: PairwiseField) -> Iterator[Ints]:
         alone = np.maximum(np.log(np.broadcast_to(field.own, (count, field.domain.size))), -1e6)
     record, other = np.concatenate([field.ties, field.ties[:, ::-1]]).T
     which = np.concatenate([field.potential_of, field.potential_of + len(field.potentials)])
-    colour = _colours(field)
+    colour = _colour_records(field)
     classes = [np.flatnonzero(colour[record] == one) for one in range(int(colour.max()) + 1)]
     x = np.zeros(count, dtype=np.int64)
-    for sweep in range(UNSEEN + SEEN * APART):
+    for sweep in range(BURN_IN_SWEEPS + SAMPLED_OUTCOMES * SWEEPS_PER_OUTCOME):
         for number, rows in enumerate(classes):
             scores = alone + draw.gumbel(size=alone.shape)
             np.add.at(scores, record[rows], logs[which[rows], :, x[other[rows]]])
             x = np.where(colour == number, scores.argmax(axis=1), x)
-        if sweep >= UNSEEN and sweep % APART == 0:
+        if sweep >= BURN_IN_SWEEPS and sweep % SWEEPS_PER_OUTCOME == 0:
             yield x
 
 
-def _colours(field: PairwiseField) -> Ints:
+def _colour_records(field: PairwiseField) -> Ints:
     """A colour for each record, none the same as that of a record it is tied to."""
     near: list[list[int]] = [[] for _ in range(field.records)]
     for a, b in field.ties.tolist():
@@ -266,24 +270,26 @@ def field_of_pairs(model: Dependence) -> PairwiseField:
 
 
 @lru_cache(maxsize=16)
-def _table(model: PairwiseField) -> JointTable:
+def _joint_table(model: PairwiseField) -> JointTable:
     count, size = model.records, model.domain.size
     if not model.small(MAX_OUTCOMES):
         raise InputError(
             f"{count} records of {size} values have more than {MAX_OUTCOMES} outcomes; "
             "write out fewer records, or bound the field with dependent-field"
         )
-    factors = [_spread(row, (record,), count) for record, row in enumerate(own_weights(model))]
+    factors = [
+        _align_factor(row, (record,), count) for record, row in enumerate(own_weights(model))
+    ]
     for pair, which in zip(model.ties.tolist(), model.potential_of, strict=True):
-        factors.append(_spread(model.potentials[which], tuple(pair), count))
+        factors.append(_align_factor(model.potentials[which], tuple(pair), count))
     weight = product([Wide.of(factor) for factor in factors])
     if not weight.possible.any():
         raise InputError(NOTHING_POSSIBLE)
     states = model.states or tuple(str(cell) for cell in range(size))
-    return table_of(weight, tuple(f"X{i + 1}" for i in range(count)), (states,) * count)
+    return normalised_table(weight, tuple(f"X{i + 1}" for i in range(count)), (states,) * count)
 
 
-def _spread(values: Floats, axes: tuple[int, ...], count: int) -> Floats:
+def _align_factor(values: Floats, axes: tuple[int, ...], count: int) -> Floats:
     """`values` shaped to multiply a table of `count` axes along `axes` (in increasing order)."""
     shape = [1] * count
     for axis, length in zip(axes, values.shape, strict=True):

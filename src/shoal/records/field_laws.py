@@ -14,7 +14,7 @@ from shoal.core.task import Model
 from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
 from shoal.mechanisms.mixture import DEEPEST_LINEAR
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.elimination import Factor, good_order
+from shoal.networks.elimination import Factor, greedy_summing_order
 from shoal.networks.laws import GivenSum
 from shoal.networks.network_sums import NetworkComponent
 from shoal.records.field import NOTHING_POSSIBLE, PairwiseField, own_weights
@@ -22,7 +22,7 @@ from shoal.records.field import NOTHING_POSSIBLE, PairwiseField, own_weights
 # A pairwise field as a law that other mechanisms can follow: a network, or a table.
 
 
-MOST_FOLLOWED = 200  # records; a larger forest is left as a field
+MAX_FOLLOWED_RECORDS = 200  # records; a larger forest is left as a field
 
 
 def as_field(model: Model) -> PairwiseField | None:
@@ -41,7 +41,7 @@ def as_network(model: Model) -> Model:
     if field is None or field.states is None:
         return model
     try:
-        if field.forest and field.records <= MOST_FOLLOWED:
+        if field.forest and field.records <= MAX_FOLLOWED_RECORDS:
             return network_of_field(field)
         return field.table() if field.small() else field
     except TooUnlikely:
@@ -58,8 +58,8 @@ def network_of_field(model: PairwiseField) -> BayesNet:
     """
     if not model.forest:
         raise InputError("the ties form a loop, so the field is no network; use table() if small")
-    near = _neighbours(model)
-    order, parent = _walk(model.records, near)
+    near = _potentials_by_neighbour(model)
+    order, parent = _depth_first_order(model.records, near)
     weight = [Wide.of(row) for row in own_weights(model)]
     for record in reversed(order):  # leaves first: what lies beyond a record weighs its values
         above = parent[record]
@@ -98,7 +98,7 @@ def summable(model: Model) -> bool:
     field = as_field(model)
     if field is None or field.states is None:
         return False
-    return field.small() or (field.forest and field.records <= MOST_FOLLOWED)
+    return field.small() or (field.forest and field.records <= MAX_FOLLOWED_RECORDS)
 
 
 class FieldFactors:
@@ -123,7 +123,7 @@ class FieldFactors:
     def elimination_order(self) -> tuple[int, ...]:
         """A good order in which to sum the records out."""
         alone = tuple((record,) for record in range(self.model.records))
-        return good_order((*alone, *self.ties), self.sizes)
+        return greedy_summing_order((*alone, *self.ties), self.sizes)
 
     @cached_property
     def ties(self) -> dict[tuple[int, ...], Floats]:
@@ -180,7 +180,7 @@ class FieldComponent(NetworkComponent):
         return self._followed_given(seen)
 
 
-def _neighbours(model: PairwiseField) -> list[dict[int, Wide]]:
+def _potentials_by_neighbour(model: PairwiseField) -> list[dict[int, Wide]]:
     """For each record the tied ones, with the potential as (own value, their value)."""
     near: list[dict[int, Wide]] = [{} for _ in range(model.records)]
     for (one, other), which in zip(model.ties.tolist(), model.potential_of, strict=True):
@@ -189,7 +189,9 @@ def _neighbours(model: PairwiseField) -> list[dict[int, Wide]]:
     return near
 
 
-def _walk(records: int, near: list[dict[int, Wide]]) -> tuple[list[int], list[int | None]]:
+def _depth_first_order(
+    records: int, near: list[dict[int, Wide]]
+) -> tuple[list[int], list[int | None]]:
     """Every record after the one it hangs on, and that one (None for roots)."""
     parent: list[int | None] = [None] * records
     order: list[int] = []

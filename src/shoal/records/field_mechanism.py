@@ -20,14 +20,14 @@ from shoal.mechanisms.plans import (
     laplace_plan,
     refuse_noise,
 )
-from shoal.networks.lift_row import BUDGET_UNUSED, cut_marked
+from shoal.networks.entry_lift import BUDGET_UNUSED, mark_if_cut_short
 from shoal.records.coefficients import (
     contributions,
 )
 from shoal.records.field import PairwiseField
 from shoal.records.field_laws import as_field, as_network
+from shoal.records.pairwise_mechanisms import ROUNDED, records_guarantee
 from shoal.records.reach import field_reach
-from shoal.records.rows import ROUNDED, about_records
 
 # By how far one record of a pairwise field reaches. Proof: dependent_field.md.
 
@@ -61,7 +61,7 @@ class FieldCertificate(Proof):
     )
 
 
-def not_a_field(task: Task) -> str | None:
+def refuse_unless_field(task: Task) -> str | None:
     """Reach is that of single records in pairwise fields; any noisy query will do."""
     if not each_entry(task.secrets):
         return "reach is that of single records; named pairs of secrets need another mechanism"
@@ -73,28 +73,28 @@ def not_a_field(task: Task) -> str | None:
 
 def calibrate_field(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·W/ε, W the largest reach of a record under any model."""
-    found = [field_reach(model, moved_inside(task.query, model)) for model in fields(task)]
+    found = [field_reach(model, share_within_cell(task.query, model)) for model in fields_of(task)]
     certificate = FieldCertificate(
         reaches=tuple(float(reach.max()) for reach in found),
         records=tuple(int(reach.argmax()) for reach in found),
         cut=cut_short(),
     )
     scale = Fraction(max(certificate.reaches)) * (1 + ROUNDED) * task.query.lipschitz / epsilon
-    return laplace_plan(task, FIELD, about_records(task, epsilon), scale, certificate)
+    return laplace_plan(task, FIELD, records_guarantee(task, epsilon), scale, certificate)
 
 
 def reach_loss(plan: Plan) -> float:
     """W · L/scale of the noise as drawn, the largest over the family."""
     eta, task = eta_above(entry_level(plan)), plan.task
-    return max(field_loss(model, eta, task.query) for model in fields(task))
+    return max(field_loss(model, eta, task.query) for model in fields_of(task))
 
 
-def fields(task: Task) -> list[PairwiseField]:
+def fields_of(task: Task) -> list[PairwiseField]:
     """The models of a task, each a field: `not_a_field` lets no other through."""
     return [field for model in task.family if (field := as_field(model)) is not None]
 
 
-def moved_inside(query: Query | None, model: PairwiseField) -> float:
+def share_within_cell(query: Query | None, model: PairwiseField) -> float:
     """The most a record moves the answer within its cell, as a share of what it moves it at all.
 
     0 where laws of cells are laws of values; 1 for a query that is no sum over records, or not
@@ -114,10 +114,12 @@ def field_loss(model: PairwiseField, eta: float, query: Query | None = None) -> 
 
     On a domain of cells that is group privacy, unless noise was added to `query`, a sum.
     """
-    return float(field_reach(model, moved_inside(query, model)).max()) * eta
+    return float(field_reach(model, share_within_cell(query, model)).max()) * eta
 
 
-FIELD_ROW = Mechanism(FIELD, not_a_field, calibrate_field, reach_loss, about_records)
+FIELD_MECHANISM = Mechanism(
+    FIELD, refuse_unless_field, calibrate_field, reach_loss, records_guarantee
+)
 
 
 # The lift on a pairwise field: by the reach of a record, or as a network. Proofs:
@@ -127,14 +129,14 @@ FIELD_ROW = Mechanism(FIELD, not_a_field, calibrate_field, reach_loss, about_rec
 REACH_RULE = "reach"
 
 
-MOST_LIFTED = 40  # records; the lift of a larger network takes long, the reach serves
+MAX_LIFTED_RECORDS = 40  # records; the lift of a larger network takes long, the reach serves
 
 
 class FieldLift:
     """What eta-DP for one record tells: by its reach, or by a network's lift where that is less."""
 
     def __init__(self, model: PairwiseField, query: Query | None) -> None:
-        law = _small_law(model)
+        law = _small_field_law(model)
         lifted = None if law is None else law.lift(query)
         self._model, self._query = model, query
         self._lifted = None if isinstance(lifted, str) else lifted
@@ -152,7 +154,9 @@ class FieldLift:
         reach = field_reach(self._model)
         most = float(reach.max())
         eta = math.nextafter(epsilon * (1 - BUDGET_UNUSED) / most, 0.0)
-        best = cut_marked(LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH_RULE))
+        best = mark_if_cut_short(
+            LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH_RULE)
+        )
         if self._lifted is None:
             return best
         try:
@@ -162,7 +166,7 @@ class FieldLift:
         return other if other.eta > best.eta else best
 
 
-def _small_law(model: PairwiseField) -> Model | None:
+def _small_field_law(model: PairwiseField) -> Model | None:
     """The field as a network or table that is lifted in a moment."""
-    law = as_network(model) if model.records <= MOST_LIFTED else model
+    law = as_network(model) if model.records <= MAX_LIFTED_RECORDS else model
     return None if law is model else law

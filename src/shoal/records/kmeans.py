@@ -17,8 +17,8 @@ from shoal.core.plan import Answer
 from shoal.mechanisms.plans import Answered, split_rounds
 from shoal.records.queries import numbers_or_missing
 
-GRID = 1024  # each coordinate is rounded to this many steps of its public range
-MIDDLE = GRID // 2
+GRID_STEPS = 1024  # each coordinate is rounded to this many steps of its public range
+MIDDLE = GRID_STEPS // 2
 TYPICAL_OFFSET = 0.225  # of a centroid coordinate from the middle of the box, as a share of it
 
 
@@ -68,7 +68,7 @@ class Centroids(Value):
     count_weight: Fraction
     states: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "ranges"
-    lattice: ClassVar[Fraction] = Fraction(1, GRID)
+    lattice: ClassVar[Fraction] = Fraction(1, GRID_STEPS)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", whole(self.rounds, "rounds"))
@@ -88,11 +88,12 @@ class Centroids(Value):
             raise InputError(
                 f"start has shape {self.start.shape}; it needs one row of {width} numbers a cluster"
             )
-        if self.start.min() < 0 or self.start.max() > GRID:
-            raise InputError(f"start must lie on the grid 0 … {GRID}; make it with on_grid")
-        if self.count_weight <= 0 or (self.count_weight * GRID).denominator != 1:
+        if self.start.min() < 0 or self.start.max() > GRID_STEPS:
+            raise InputError(f"start must lie on the grid 0 … {GRID_STEPS}; make it with on_grid")
+        if self.count_weight <= 0 or (self.count_weight * GRID_STEPS).denominator != 1:
             raise InputError(
-                f"count_weight is {self.count_weight}; it must be a positive multiple of 1/{GRID}"
+                f"count_weight is {self.count_weight}; it must be a positive multiple of "
+                f"1/{GRID_STEPS}"
             )
 
     @property
@@ -136,7 +137,7 @@ class Centroids(Value):
         with np.errstate(over="ignore"):  # a warning would tell of the value
             scaled = np.clip((values - low) / width, 0.0, 1.0)
         missing = np.isnan(scaled).any(axis=1, keepdims=True)
-        return locked(np.where(missing, -1, np.rint(scaled * GRID)), np.int64)
+        return locked(np.where(missing, -1, np.rint(scaled * GRID_STEPS)), np.int64)
 
     def evaluate(self, records: Points) -> tuple[int, ...]:
         """All rounds without noise: plain K-means from `start`."""
@@ -155,18 +156,18 @@ class Centroids(Value):
 
     def added(self, cells: Ints) -> Ints:
         """What each record adds to its cluster's row: x - 1/2 and w, in multiples of `lattice`."""
-        weight = np.full((len(cells), 1), int(self.count_weight * GRID), dtype=np.int64)
+        weight = np.full((len(cells), 1), int(self.count_weight * GRID_STEPS), dtype=np.int64)
         return np.hstack([cells - MIDDLE, weight])
 
     def path(self, answered: Answered) -> tuple[Ints, ...]:
         """The centroids on the grid before each round and after the last: post-processing."""
         centres = [self.start]
-        weight = int(self.count_weight * GRID)
+        weight = int(self.count_weight * GRID_STEPS)
         for answer in answered:
             width = len(self.columns) + 1
             rows = [answer[k * width : (k + 1) * width] for k in range(self.clusters)]
             old = centres[-1].tolist()
-            moved = [_moved(row, old[k], weight) for k, row in enumerate(rows)]
+            moved = [_next_centre(row, old[k], weight) for k, row in enumerate(rows)]
             centres.append(locked(moved, np.int64))
         return tuple(centres)
 
@@ -181,12 +182,12 @@ class Centroids(Value):
         coordinates do, the noise is larger than the clusters.
         """
         last = self.path(split_rounds(answer.multiples, self.rounds))[-1]
-        return int(((last <= 0) | (last >= GRID)).sum())
+        return int(((last <= 0) | (last >= GRID_STEPS)).sum())
 
     def in_units(self, cells: Ints) -> Floats:
         """Grid numbers back in the columns' own units."""
         low, high = (np.array([float(end) for end in side]) for side in (self.low, self.high))
-        return np.asarray(low + cells / GRID * (high - low))
+        return np.asarray(low + cells / GRID_STEPS * (high - low))
 
 
 def centroids(
@@ -215,16 +216,16 @@ def centroids(
     )
     query = Centroids(
         columns=names,
-        low=_ends(low, width, "low"),
-        high=_ends(high, width, "high"),
-        start=spread(whole(clusters, "clusters"), width),
+        low=_range_ends(low, width, "low"),
+        high=_range_ends(high, width, "high"),
+        start=halton_points(whole(clusters, "clusters"), width),
         rounds=rounds,
         count_weight=weight,
     )
     return query if start is None else replace(query, start=query.on_grid(start))
 
 
-def spread(clusters: int, width: int) -> Ints:
+def halton_points(clusters: int, width: int) -> Ints:
     """Points of a Halton sequence on the grid: spread over the box, and the same for everybody."""
     primes: list[int] = []
     candidate = 2
@@ -233,7 +234,11 @@ def spread(clusters: int, width: int) -> Ints:
             primes.append(candidate)
         candidate += 1
     return locked(
-        [[int(GRID * _reversed(k + 1, base)) for base in primes] for k in range(clusters)], np.int64
+        [
+            [int(GRID_STEPS * _radical_inverse(k + 1, base)) for base in primes]
+            for k in range(clusters)
+        ],
+        np.int64,
     )
 
 
@@ -257,15 +262,15 @@ def numbers_in_rows(rows: npt.ArrayLike, width: int) -> Floats:
     return values
 
 
-def _moved(row: Sequence[int], old: Sequence[int], weight: int) -> list[int]:
+def _next_centre(row: Sequence[int], old: Sequence[int], weight: int) -> list[int]:
     """Middle + sum / count, rounded and clipped to the grid; the old centre when count < 1."""
     *sums, weighted = row
     if weighted < weight:
         return list(old)
-    return [min(max(MIDDLE + round(Fraction(s * weight, weighted)), 0), GRID) for s in sums]
+    return [min(max(MIDDLE + round(Fraction(s * weight, weighted)), 0), GRID_STEPS) for s in sums]
 
 
-def _reversed(index: int, base: int) -> Fraction:
+def _radical_inverse(index: int, base: int) -> Fraction:
     """The digits of `index` in `base`, mirrored behind the point."""
     value, unit = Fraction(0), Fraction(1, base)
     while index:
@@ -275,7 +280,7 @@ def _reversed(index: int, base: int) -> Fraction:
     return value
 
 
-def _ends(ends: Sequence[Number] | Number, width: int, field: str) -> tuple[Fraction, ...]:
+def _range_ends(ends: Sequence[Number] | Number, width: int, field: str) -> tuple[Fraction, ...]:
     if np.ndim(ends) == 0:  # type: ignore[arg-type]  # rationals are numbers too
         return (exact(ends, field),) * width  # type: ignore[arg-type]
     return tuple(exact(end, field) for end in ends)  # type: ignore[union-attr]

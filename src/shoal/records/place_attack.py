@@ -20,10 +20,10 @@ from shoal.records.sources import FriendModel
 EARTH_RADIUS_KM = 6371.0088
 
 
-CELLS = 20  # a side of the grid over a city, as in the paper
+CELLS_PER_SIDE = 20  # a side of the grid over a city, as in the paper
 
 
-MOST_VISITED = 6  # q, the most visited places of a person
+PLACES_PER_PERSON = 6  # q, the most visited places of a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class City(Value):
     west: float
     north: float
     east: float
-    cells: int = CELLS
+    cells: int = CELLS_PER_SIDE
 
     def __post_init__(self) -> None:
         if not (self.south < self.north and self.west < self.east):
@@ -56,7 +56,9 @@ class City(Value):
         steps = np.clip((places - low) / span * self.cells, 0, self.cells - 1).astype(np.int64)
         return np.asarray(steps[..., 0] * self.cells + steps[..., 1])
 
-    def query(self, places: int = MOST_VISITED, *, clusters: int = 8, rounds: int = 5) -> Centroids:
+    def query(
+        self, places: int = PLACES_PER_PERSON, *, clusters: int = 8, rounds: int = 5
+    ) -> Centroids:
         """K-means over location vectors of `places` places, 2 · places numbers in the box.
 
         It starts from points spread over the city, each repeated for every place: a person's
@@ -142,7 +144,9 @@ def all_pattern_km(vectors: Floats, others: Floats | None = None) -> Floats:
     return np.concatenate(rows)
 
 
-def location_vector(places: Sequence[tuple[float, float]], top: int = MOST_VISITED) -> list[float]:
+def location_vector(
+    places: Sequence[tuple[float, float]], top: int = PLACES_PER_PERSON
+) -> list[float]:
     """A person's `top` most visited places, given in that order, as one row of 2·top numbers.
 
     Someone with fewer places has them repeated in order.
@@ -181,7 +185,7 @@ FRIENDSHIP = FriendModel(b=0.196 * MILE_KM, c=1.05)  # Backstrom, Sun & Marlow 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Located:
+class LocatedPerson:
     """What the adversary believes about one person's cell, and how far the best guess is off.
 
     before: P(cell) from other people alone, Eq. (8). prior: what was believed before the release
@@ -280,23 +284,23 @@ class ReleasedCentroids:
         self.people = people
         self.parts: Floats = np.concatenate(parts, axis=1) * steps
         self.output: Floats = np.array(answer.multiples, dtype=np.float64) * steps
-        self._crowds: dict[tuple[bytes, FriendModel], UnknownCrowd] = {}
+        self._crowds: dict[tuple[bytes, FriendModel], UnknownPeople] = {}
 
     def log_likelihood(self, adversary: FriendAdversary, target: int) -> Floats:
         """log P(output | D_target = each known person's vector), up to a constant.
 
         With everybody else known it is exact: -|output - known sums - the target's part|₁ / scale.
-        Otherwise see `UnknownCrowd`.
+        Otherwise see `UnknownPeople`.
         """
         chosen = adversary.values(target)
         rest = self.output - self.parts[chosen].sum(axis=0)
         unseen = len(self.people) - 1 - len(chosen)
         if unseen == 0:
-            return -_l1_rows(rest, self.parts[chosen])
+            return -_l1_changes(rest, self.parts[chosen])
         key = (chosen.tobytes(), adversary.friendship)
         if key not in self._crowds:
             law = self._friendships(adversary, chosen)
-            self._crowds[key] = UnknownCrowd.of(self.parts[chosen], law, unseen)
+            self._crowds[key] = UnknownPeople.of(self.parts[chosen], law, unseen)
         return self._crowds[key].log_likelihood(rest, adversary.unseen_friends(target))
 
     def _friendships(self, adversary: FriendAdversary, chosen: Ints) -> Floats:
@@ -306,7 +310,7 @@ class ReleasedCentroids:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UnknownCrowd:
+class UnknownPeople:
     """The `unseen` people an adversary does not know, as the known ones suggest them.
 
     Each adds `mean` with the covariance C of the known people's parts. With the noise's variance,
@@ -345,7 +349,9 @@ class UnknownCrowd:
         return np.asarray(-0.5 * (gaps**2).sum(axis=1))
 
 
-def locate(adversary: FriendAdversary, seen: ReleasedCentroids | None, target: int) -> Located:
+def locate(
+    adversary: FriendAdversary, seen: ReleasedCentroids | None, target: int
+) -> LocatedPerson:
     """The adversary's belief about `target` after a release, Eq. (6); None: before any.
 
     The guess is the median of the belief in each coordinate, the least expected error there;
@@ -368,7 +374,7 @@ def locate(adversary: FriendAdversary, seen: ReleasedCentroids | None, target: i
     likeliest = np.asarray(inside @ people.vectors[chosen] / inside.sum())
     guess = weighted_median(people.vectors[chosen], after)
     truth = people.vectors[target]
-    return Located(
+    return LocatedPerson(
         before=laws[0],
         prior=laws[1],
         after=laws[2],
@@ -392,7 +398,7 @@ def affinity(km: Floats, friendship: FriendModel) -> Floats:
     return np.asarray((km / friendship.b + 1.0) ** -friendship.c)
 
 
-def _l1_rows(point: Floats, rows: Floats) -> Floats:
+def _l1_changes(point: Floats, rows: Floats) -> Floats:
     """|point - row|₁ for every row, less |point|₁, so that large sums cancel exactly."""
     # only the entries in which a row is not 0 differ from |point|
     base = np.abs(point)

@@ -24,7 +24,12 @@ from shoal.records.coefficients import (
     float_up,
     published_losses,
 )
-from shoal.records.rows import TiesCertificate, drawn_scale, not_tied, pairs_of
+from shoal.records.pairwise_mechanisms import (
+    TiesCertificate,
+    drawn_scale,
+    pairwise_laws_of_family,
+    refuse_without_pairs,
+)
 
 # The L·ΔQ baseline: noise for all records one record is tied to. Proof: dependent_baseline.md.
 
@@ -69,7 +74,7 @@ class BaselineCertificate(Proof):
 
 def calibrate_baseline(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·ΔQ/ε, L one more than the most ties of one record."""
-    certificate = _sizes(task)
+    certificate = _baseline_certificate(task)
     scale = certificate.dependence_size * task.query.lipschitz / epsilon
     return laplace_plan(
         task,
@@ -77,13 +82,13 @@ def calibrate_baseline(task: Task, epsilon: Fraction) -> Plan:
         baseline_promise(task, epsilon),
         scale,
         certificate,
-        rules=lambda eta: _together(certificate, eta),
+        rules=lambda eta: _group_rules(certificate, eta),
     )
 
 
 def baseline_promise(task: Task, epsilon: Fraction) -> Guarantee:
     """Group privacy for L records; claimed, not proved, where more depend on each other."""
-    sizes = _sizes(task)
+    sizes = _baseline_certificate(task)
     return Guarantee(
         notion="group" if sizes.enough else "dependent",
         amount=epsilon,
@@ -95,28 +100,33 @@ def baseline_promise(task: Task, epsilon: Fraction) -> Guarantee:
 
 def baseline_rules(plan: Plan) -> tuple[Composition, ...]:
     """L·eta for all of a component at once where L is its size, and eta for one record."""
-    return (*_together(_sizes(plan.task), entry_level(plan)), *entry_rules(plan))
+    return (*_group_rules(_baseline_certificate(plan.task), entry_level(plan)), *entry_rules(plan))
 
 
 def baseline_loss(plan: Plan) -> float:
     """n·ΔQ/scale with n the size of the largest component: what is really promised. Rounds up."""
-    return eta_above(_sizes(plan.task).component * entry_level(plan))
+    return eta_above(_baseline_certificate(plan.task).component * entry_level(plan))
 
 
-def _together(sizes: BaselineCertificate, eta: Fraction) -> tuple[Composition, ...]:
+def _group_rules(sizes: BaselineCertificate, eta: Fraction) -> tuple[Composition, ...]:
     return (AsGroupDP(sizes.component * eta),) if sizes.enough else ()
 
 
-def _sizes(task: Task) -> BaselineCertificate:
+def _baseline_certificate(task: Task) -> BaselineCertificate:
     # the task's own count: a table may call independent variables tied, and a ledger goes by it
     return BaselineCertificate(
-        dependence_size=max(model.dependence_size for model in pairs_of(task)),
+        dependence_size=max(model.dependence_size for model in pairwise_laws_of_family(task)),
         component=int(task.tied or 1),
     )
 
 
-BASELINE_ROW = Mechanism(
-    BASELINE, not_tied, calibrate_baseline, baseline_loss, baseline_promise, baseline_rules
+BASELINE_MECHANISM = Mechanism(
+    BASELINE,
+    refuse_without_pairs,
+    calibrate_baseline,
+    baseline_loss,
+    baseline_promise,
+    baseline_rules,
 )
 
 
@@ -156,7 +166,7 @@ class PublishedCertificate(TiesCertificate):
     )
 
 
-def published_row(name: str, caveat: str, *, printed: bool) -> Mechanism:
+def published_mechanism(name: str, caveat: str, *, printed: bool) -> Mechanism:
     """Laplace noise of scale DS/ε, DS = max_i Σ_j ρ_ij ΔQ at that very scale.
 
     ρ by Eq. (14), or, `printed`, by Eq. (18), for whatever query. Its loss is DS(σ)/σ at the noise
@@ -165,10 +175,13 @@ def published_row(name: str, caveat: str, *, printed: bool) -> Mechanism:
 
     def losses(task: Task, scale: float) -> list[Floats]:
         own = float_up(task.query.lipschitz)
-        return [published_losses(model, own, scale, printed=printed) for model in pairs_of(task)]
+        return [
+            published_losses(model, own, scale, printed=printed)
+            for model in pairwise_laws_of_family(task)
+        ]
 
     def claim(task: Task, epsilon: Fraction) -> Guarantee:
-        return claimed(epsilon, "any single record, as claimed by the paper", caveat)
+        return unproved_guarantee(epsilon, "any single record, as claimed by the paper", caveat)
 
     def calibrate(task: Task, epsilon: Fraction) -> Plan:
         scale = published_scale(task, epsilon, printed=printed)
@@ -179,12 +192,12 @@ def published_row(name: str, caveat: str, *, printed: bool) -> Mechanism:
     def loss(plan: Plan) -> float:
         return max(float(bounds.max()) for bounds in losses(plan.task, drawn_scale(plan)))
 
-    return Mechanism(name, not_tied, calibrate, loss, claim)
+    return Mechanism(name, refuse_without_pairs, calibrate, loss, claim)
 
 
 def published_scale(task: Task, epsilon: Fraction, *, printed: bool, share: float = 1.0) -> float:
     """The fixed point σ = DS(σ)/ε; `share` scales every ρ_ij, i ≠ j (Fig. 7: 0.8 and 0.9)."""
-    own, models = float_up(task.query.lipschitz), pairs_of(task)
+    own, models = float_up(task.query.lipschitz), pairwise_laws_of_family(task)
     budget = float_below(epsilon)
 
     def worst(scale: float) -> float:
@@ -197,21 +210,21 @@ def published_scale(task: Task, epsilon: Fraction, *, printed: bool, share: floa
     return smallest_scale(worst, budget, own / budget, 1.001 * most)
 
 
-def claimed(epsilon: Fraction, over: str, caveat: str) -> Guarantee:
+def unproved_guarantee(epsilon: Fraction, over: str, caveat: str) -> Guarantee:
     """What somebody claims, and why it is not so."""
     return Guarantee(notion="dependent", amount=epsilon, over=over, proved=False, caveat=caveat)
 
 
-PUBLISHED_ROW = published_row("dependent-published", CAVEAT, printed=False)
+PUBLISHED_MECHANISM = published_mechanism("dependent-published", CAVEAT, printed=False)
 
 
-PUBLISHED_ROW_18 = published_row("dependent-published-18", CAVEAT_18, printed=True)
+PUBLISHED_MECHANISM_18 = published_mechanism("dependent-published-18", CAVEAT_18, printed=True)
 
 
 CORRELATED = "correlated-sensitivity"
 
 
-THRESHOLD = 0.1  # correlations below this count as none, as the paper asks
+MIN_CORRELATION = 0.1  # correlations below this count as none, as the paper asks
 
 
 CORRELATED_CAVEAT = (
@@ -238,18 +251,19 @@ class CorrelatedCertificate(Proof):
     )
 
 
-def correlated(task: Task) -> tuple[float, ...]:
+def correlated_sensitivities_of(task: Task) -> tuple[float, ...]:
     """max_i Σ_j |δ_ij| ΔQ over the ties of a record, under each model."""
     own = float_up(task.query.lipschitz)
     return tuple(
-        float(correlated_sensitivities(model, own, THRESHOLD).max()) for model in pairs_of(task)
+        float(correlated_sensitivities(model, own, MIN_CORRELATION).max())
+        for model in pairwise_laws_of_family(task)
     )
 
 
 def calibrate_correlated(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of the largest of `correlated` over ε."""
-    found = correlated(task)
-    certificate = CorrelatedCertificate(sensitivities=found, threshold=THRESHOLD)
+    found = correlated_sensitivities_of(task)
+    certificate = CorrelatedCertificate(sensitivities=found, threshold=MIN_CORRELATION)
     scale = Fraction(max(found)) / epsilon
     return laplace_plan(task, CORRELATED, correlated_claim(task, epsilon), scale, certificate)
 
@@ -257,14 +271,14 @@ def calibrate_correlated(task: Task, epsilon: Fraction) -> Plan:
 def correlated_claim(task: Task, epsilon: Fraction) -> Guarantee:
     """What is claimed for linear correlation."""
     over = "any single record, as claimed for linear correlation"
-    return claimed(epsilon, over, CORRELATED_CAVEAT)
+    return unproved_guarantee(epsilon, over, CORRELATED_CAVEAT)
 
 
 def correlated_loss(plan: Plan) -> float:
     """The correlated sensitivity over the scale of the noise as drawn."""
-    return max(found / drawn_scale(plan) for found in correlated(plan.task))
+    return max(found / drawn_scale(plan) for found in correlated_sensitivities_of(plan.task))
 
 
-CORRELATED_ROW = Mechanism(
-    CORRELATED, not_tied, calibrate_correlated, correlated_loss, correlated_claim
+CORRELATED_MECHANISM = Mechanism(
+    CORRELATED, refuse_without_pairs, calibrate_correlated, correlated_loss, correlated_claim
 )

@@ -18,7 +18,7 @@ from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.plan import Answer
 from shoal.records.domain import RecordDomain
 
-GRID = 1024  # an interval is cut into this many steps, to which numbers are rounded
+GRID_STEPS = 1024  # an interval is cut into this many steps, to which numbers are rounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class NumberMean(Value):
     @property
     def step(self) -> Fraction:
         """What one step of one number moves the mean by."""
-        return (self.high - self.low) / (GRID * self.records)
+        return (self.high - self.low) / (GRID_STEPS * self.records)
 
     @property
     def lattice(self) -> Fraction:
@@ -80,11 +80,11 @@ class NumberMean(Value):
         """Numbers, clipped to the interval and rounded to its steps."""
         if isinstance(data, Numbers):
             return data
-        values = _values(data, self.records)
+        values = _numbers_of_records(data, self.records)
         with np.errstate(over="ignore"):  # a warning would tell of the value
             share = (values - float(self.low)) / float(self.high - self.low)
-        steps = np.rint(np.clip(share, 0.0, 1.0) * GRID)
-        return Numbers(locked(np.where(np.isnan(steps), GRID // 2, steps), np.int64))
+        steps = np.rint(np.clip(share, 0.0, 1.0) * GRID_STEPS)
+        return Numbers(locked(np.where(np.isnan(steps), GRID_STEPS // 2, steps), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
         """The mean in multiples of `lattice`, in exact integers."""
@@ -92,13 +92,13 @@ class NumberMean(Value):
 
     def contributions(self, domain: RecordDomain) -> tuple[Floats, Floats]:
         """Bounds of what a record of each cell adds to the mean above `low`, rounded outwards."""
-        low, high = _one_axis(domain)
+        low, high = _cell_ends(domain)
         start, width = float(self.low), float(self.high - self.low)
-        steps = [np.clip((end - start) / width, 0.0, 1.0) * GRID for end in (low, high)]
+        steps = [np.clip((end - start) / width, 0.0, 1.0) * GRID_STEPS for end in (low, high)]
         most = np.ceil(steps[1] + 0.5) * (1 + 1e-12)
         least = np.maximum(np.floor(steps[0] - 0.5), 0.0)
         unit = float(self.step)
-        added = np.minimum(most, GRID * (1 + 1e-12)) * unit
+        added = np.minimum(most, GRID_STEPS * (1 + 1e-12)) * unit
         return np.asarray(least * unit * (1 - 1e-12))[:, None], np.asarray(added)[:, None]
 
 
@@ -137,7 +137,7 @@ class NumberHistogram(Value):
         """The bin of each number."""
         if isinstance(data, Numbers):
             return data
-        values = _values(data, None)
+        values = _numbers_of_records(data, None)
         return Numbers(locked(np.where(np.isnan(values), -1, self._bins(values)), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
@@ -146,7 +146,7 @@ class NumberHistogram(Value):
 
     def contributions(self, domain: RecordDomain) -> tuple[Floats, Floats]:
         """1 in the bin that holds a whole cell; between 0 and 1 in bins that hold a part of it."""
-        low, high = _one_axis(domain)
+        low, high = _cell_ends(domain)
         first, last = self._bins(low), self._bins(high)
         bins = np.arange(len(self.labels))
         touched = (first[:, None] <= bins) & (bins <= last[:, None])
@@ -181,11 +181,11 @@ def numbers_or_missing(data: Any) -> Floats:
         elements = np.asarray(data, dtype=object)
     except ValueError:
         raise DataError("the data is not a table; hand over rows of equal length") from None
-    return np.array([_number(one) for one in elements.ravel()]).reshape(elements.shape)
+    return np.array([_number_or_nan(one) for one in elements.ravel()]).reshape(elements.shape)
 
 
-def _number(element: Any) -> float:
-    if _shaped(element):
+def _number_or_nan(element: Any) -> float:
+    if _is_nested(element):
         return math.nan  # numpy would take an array of one number for it, and warn
     try:
         return float(element)
@@ -193,24 +193,24 @@ def _number(element: Any) -> float:
         return math.nan
 
 
-def _shaped(element: Any) -> bool:
+def _is_nested(element: Any) -> bool:
     """Whether something is not one value but several, or a list of one."""
     return isinstance(element, list | tuple) or (
         isinstance(element, np.ndarray) and element.ndim > 0
     )
 
 
-def _values(data: Any, count: int | None) -> Floats:
+def _numbers_of_records(data: Any, count: int | None) -> Floats:
     # a list holds records, whatever they are; the shape of an array is public
-    listed = isinstance(data, list | tuple) and any(map(_shaped, data))
-    values = np.array([_number(one) for one in data]) if listed else numbers_or_missing(data)
+    listed = isinstance(data, list | tuple) and any(map(_is_nested, data))
+    values = np.array([_number_or_nan(one) for one in data]) if listed else numbers_or_missing(data)
     if values.ndim != 1 or (count is not None and len(values) != count):
         wanted = "numbers in a row" if count is None else f"{count} numbers in a row"
         raise DataError(f"the data has shape {values.shape}; it must be {wanted}, one per record")
     return values
 
 
-def _one_axis(domain: RecordDomain) -> tuple[Floats, Floats]:
+def _cell_ends(domain: RecordDomain) -> tuple[Floats, Floats]:
     if domain.low.shape[1] != 1:
         raise InputError(
             f"the model's values have {domain.low.shape[1]} coordinates; the query is about numbers"

@@ -13,16 +13,16 @@ from shoal.records.field import PairwiseField
 # How far one record of a pairwise field reaches: the weight of all walks along ties.
 
 
-REACH_ROUNDS = 400
+MAX_REACH_ROUNDS = 400
 
 
-REACH_SETTLED = 1e-7  # relative change of the largest reach at which the rounds stop
+SETTLED_CHANGE = 1e-7  # relative change of the largest reach at which the rounds stop
 
 
-RAISED = 1e-12  # relative amount added for rounding in every round
+RELATIVE_RAISE = 1e-12  # relative amount added for rounding in every round
 
 
-def contractions(potentials: Floats) -> Floats:
+def potential_contractions(potentials: Floats) -> Floats:
     """κ = tanh(δ/4) of each potential, δ its largest log cross-ratio.
 
     δ = max over a, a', y, y' of log ψ(a,y)ψ(a',y') / (ψ(a',y)ψ(a,y')); 1 where ψ has a zero. The
@@ -34,8 +34,8 @@ def contractions(potentials: Floats) -> Floats:
             continue
         logs = np.log(table)
         gaps = logs[:, None, :] - logs[None, :, :]
-        delta = float(np.ptp(gaps, axis=2).max()) * (1 + RAISED) + RAISED
-        out[place] = min(math.tanh(delta / 4) * (1 + RAISED), 1.0)
+        delta = float(np.ptp(gaps, axis=2).max()) * (1 + RELATIVE_RAISE) + RELATIVE_RAISE
+        out[place] = min(math.tanh(delta / 4) * (1 + RELATIVE_RAISE), 1.0)
     return out
 
 
@@ -48,10 +48,10 @@ def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
     """
     share = 0.0 if model.domain.known_inside else inside
     sizes = model.component_sizes().astype(np.float64)
-    return np.minimum(_walks(model, sizes) + sizes * share * (1 + RAISED), sizes)
+    return np.minimum(_walk_weights(model, sizes) + sizes * share * (1 + RELATIVE_RAISE), sizes)
 
 
-def _walks(model: PairwiseField, sizes: Floats) -> Floats:
+def _walk_weights(model: PairwiseField, sizes: Floats) -> Floats:
     """The weight of all walks from each record, at most the sizes of the components.
 
     W_i = 1 + Σ_j κ_ij M(i→j), M(i→j) = 1 + Σ over ties (j, k), k ≠ i, of κ_jk M(j→k): the weight
@@ -64,21 +64,21 @@ def _walks(model: PairwiseField, sizes: Floats) -> Floats:
         return sizes
     one, other = model.ties[:, 0].astype(np.int64), model.ties[:, 1].astype(np.int64)
     start, end = np.concatenate([one, other]), np.concatenate([other, one])
-    kappa = np.tile(contractions(model.potentials)[model.potential_of], 2)
+    kappa = np.tile(potential_contractions(model.potentials)[model.potential_of], 2)
     back = np.concatenate([np.arange(len(one)) + len(one), np.arange(len(one))])
     cap = sizes[start] - 1.0
     walk, before = cap, math.inf
-    for turn in range(REACH_ROUNDS):
+    for turn in range(MAX_REACH_ROUNDS):
         if turn and time_over():  # every round is a bound
             break
         carried = kappa * walk
         out = np.bincount(start, carried, model.records)
-        reach = np.minimum(1.0 + out * (1 + RAISED), sizes)
+        reach = np.minimum(1.0 + out * (1 + RELATIVE_RAISE), sizes)
         largest = float(reach.max())
-        if before - largest <= REACH_SETTLED * largest:
+        if before - largest <= SETTLED_CHANGE * largest:
             break
         before = largest
         # the walks that leave `end`, without the one that goes straight back to `start`
-        onward = out[end] * (1 + RAISED) - carried[back]
-        walk = np.minimum(walk, 1.0 + np.maximum(onward, 0.0) + RAISED * out[end])
+        onward = out[end] * (1 + RELATIVE_RAISE) - carried[back]
+        walk = np.minimum(walk, 1.0 + np.maximum(onward, 0.0) + RELATIVE_RAISE * out[end])
     return np.asarray(reach)

@@ -18,10 +18,12 @@ from shoal.core.errors import InputError
 from shoal.core.registry import load
 from shoal.networks.table import JointTable
 from shoal.records.domain import RecordDomain
-from shoal.records.ties import Dependence, component_names
+from shoal.records.pairwise import Dependence, component_names
 
-INDEPENDENT = 1e-12  # how far P(A, B) may be from P(A) P(B), relatively: rare values count
-MOST_SPLIT = 12  # variables; a larger table is one component
+INDEPENDENCE_TOLERANCE = (
+    1e-12  # how far P(A, B) may be from P(A) P(B), relatively: rare values count
+)
+MAX_SPLIT_VARIABLES = 12  # variables; a larger table is one component
 
 
 @lru_cache(maxsize=64)
@@ -40,7 +42,7 @@ def pairs_of_table(table: JointTable, domain: RecordDomain | None = None) -> Dep
         raise InputError(f"the domain has {values.size} values and the table {len(states)}")
     blocks = independent_blocks(table)
     ties = [pair for block in blocks for pair in combinations(block, 2)]
-    return _tied(values, table.variables, ties, table.marginal)
+    return _dependence_of_pairs(values, table.variables, ties, table.marginal)
 
 
 def independent_blocks(table: JointTable) -> tuple[tuple[int, ...], ...]:
@@ -49,7 +51,11 @@ def independent_blocks(table: JointTable) -> tuple[tuple[int, ...], ...]:
     Every way to cut a block in two is tried; more than 12 variables are taken as one block.
     """
     whole = tuple(range(len(table.variables)))
-    return (whole,) if len(whole) > MOST_SPLIT else tuple(_split(table.probability, whole))
+    return (
+        (whole,)
+        if len(whole) > MAX_SPLIT_VARIABLES
+        else tuple(_split_independent(table.probability, whole))
+    )
 
 
 def pairs_of_network(network: Any, domain: RecordDomain | None = None) -> Dependence:
@@ -72,10 +78,10 @@ def pairs_of_network(network: Any, domain: RecordDomain | None = None) -> Depend
     block = component_names(len(names), linked)
     ties = [(i, j) for i, j in combinations(range(len(names)), 2) if block[i] == block[j]]
     values = RecordDomain.named(network.states) if domain is None else domain
-    return _tied(values, names, ties, pair)
+    return _dependence_of_pairs(values, names, ties, pair)
 
 
-def _tied(
+def _dependence_of_pairs(
     domain: RecordDomain,
     names: Sequence[Any],
     ties: list[tuple[int, int]],
@@ -107,12 +113,12 @@ def pairs_of_counts(
     """
     if not smoothing > 0:
         raise InputError(f"smoothing is {smoothing}; it must be greater than 0, as counts are few")
-    values, edges = _arrays(values, edges, series, state)
+    values, edges = _values_and_edges(values, edges, series, state)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     which = np.zeros(len(pairs), np.int64) if kinds is None else np.asarray(kinds, np.int64)
     if not len(pairs) or which.shape != (len(pairs),) or which.min() < 0:
         raise InputError("edges is empty, or kinds does not number the kind of each edge from 0")
-    rows = _observations(values, domain)
+    rows = _cells_of_observations(values, domain)
     counts = np.zeros((int(which.max()) + 1, domain.size, domain.size))
     for cells in rows:
         np.add.at(counts, (which, cells[pairs[:, 0]], cells[pairs[:, 1]]), 1.0)
@@ -121,7 +127,7 @@ def pairs_of_counts(
     return Dependence.of(domain, rows.shape[1], pairs, laws, which)
 
 
-def _observations(values: npt.ArrayLike, domain: RecordDomain) -> npt.NDArray[np.int64]:
+def _cells_of_observations(values: npt.ArrayLike, domain: RecordDomain) -> npt.NDArray[np.int64]:
     """Cells, (observations, records)."""
     array = np.asarray(values, dtype=np.float64)
     axes = domain.low.shape[1]
@@ -135,24 +141,24 @@ def _observations(values: npt.ArrayLike, domain: RecordDomain) -> npt.NDArray[np
     )
 
 
-def _split(law: Floats, names: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _split_independent(law: Floats, names: tuple[int, ...]) -> list[tuple[int, ...]]:
     """`names` split as finely as independence allows; `law` is over all variables."""
     others = tuple(axis for axis in range(law.ndim) if axis not in names)
     joint = law.sum(axis=others) if others else law
     for size in range(1, len(names) // 2 + 1):
         for part in combinations(range(len(names)), size):
-            if _independent(joint, part):
+            if _are_independent(joint, part):
                 inside = tuple(names[i] for i in part)
                 outside = tuple(name for name in names if name not in inside)
-                return sorted(_split(law, inside) + _split(law, outside))
+                return sorted(_split_independent(law, inside) + _split_independent(law, outside))
     return [names]
 
 
-def _independent(joint: Floats, part: tuple[int, ...]) -> bool:
+def _are_independent(joint: Floats, part: tuple[int, ...]) -> bool:
     """Whether the axes `part` are independent of the rest."""
     rest = tuple(axis for axis in range(joint.ndim) if axis not in part)
     product = joint.sum(axis=rest, keepdims=True) * joint.sum(axis=part, keepdims=True)
-    return bool((np.abs(joint - product) <= INDEPENDENT * product).all())
+    return bool((np.abs(joint - product) <= INDEPENDENCE_TOLERANCE * product).all())
 
 
 # The friend model: friends' values are the likelier the closer they are.
@@ -206,7 +212,7 @@ class FriendModel(Value):
         return Dependence.of(domain, records, edges, self.pair_law(domain))
 
 
-def _arrays(
+def _values_and_edges(
     values: Any, edges: Any, series: str | None, state: str | Sequence[str] | None
 ) -> tuple[Any, Any]:
     """Values and pairs of places as arrays, from tables, files or arrays."""
@@ -236,7 +242,7 @@ def fit_friends(
     """
     from scipy.optimize import minimize
 
-    values, edges = _arrays(values, edges, series, state)
+    values, edges = _values_and_edges(values, edges, series, state)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     if not len(pairs):
         raise InputError("edges is empty; a friend model needs at least one pair of friends")

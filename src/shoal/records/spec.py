@@ -16,9 +16,9 @@ from shoal.core.task import Model
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.kmeans import Centroids
-from shoal.records.place_attack import MOST_VISITED, City
+from shoal.records.pairwise import Dependence, RecordGroups
+from shoal.records.place_attack import PLACES_PER_PERSON, City
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, RecordGroups
 from shoal.spec.fields import (
     ModelSection,
     Number,
@@ -32,7 +32,7 @@ from shoal.spec.fields import (
     table_of,
 )
 
-MOST_RECORDS = 10**7  # with ties among them, each a few numbers
+MAX_RECORDS = 10**7  # with ties among them, each a few numbers
 
 
 class FriendSection(Section):
@@ -77,21 +77,21 @@ class DependenceModel(ModelSection):
         return self
 
     def model(self, folder: Path) -> Model:
-        if self.records > MOST_RECORDS:
+        if self.records > MAX_RECORDS:
             raise SpecError(
-                f"records is {self.records:,}; at most {MOST_RECORDS:,} are followed: leave out "
+                f"records is {self.records:,}; at most {MAX_RECORDS:,} are followed: leave out "
                 "records without ties, which protect themselves"
             )
-        domain = _domain(self)
-        edges = _edges(self, folder)
-        law = _law(self, domain)
+        domain = _record_domain(self)
+        edges = _tie_pairs(self, folder)
+        law = _pair_table(self, domain)
         if self.joint == "field":
             return PairwiseField.of(domain, self.records, edges, law)
         pairs = Dependence.of(domain, self.records, edges, law)
         return field_of_pairs(pairs) if self.joint == "tree" else pairs
 
 
-def _domain(section: DependenceModel) -> RecordDomain:
+def _record_domain(section: DependenceModel) -> RecordDomain:
     if section.values is None:
         return RecordDomain.named(section.states)
     if len(section.values) != len(section.states):
@@ -102,7 +102,7 @@ def _domain(section: DependenceModel) -> RecordDomain:
     return RecordDomain.points([float(v) for v in section.values], states=section.states)
 
 
-def _law(section: DependenceModel, domain: RecordDomain) -> Any:
+def _pair_table(section: DependenceModel, domain: RecordDomain) -> Any:
     if section.friends is not None:
         friends = FriendModel(b=float(section.friends.b), c=float(section.friends.c))
         return friends.potential(domain) if section.joint == "field" else friends.pair_law(domain)
@@ -113,16 +113,16 @@ def _law(section: DependenceModel, domain: RecordDomain) -> Any:
     return law
 
 
-def _edges(section: DependenceModel, folder: Path) -> Ints:
+def _tie_pairs(section: DependenceModel, folder: Path) -> Ints:
     if section.ties is not None:
         if any(len(tie) != 2 for tie in section.ties):
             raise SpecError("ties holds a list that is not a pair; name two records per tie")
         return np.array(section.ties, dtype=np.int64).reshape(-1, 2)
     assert section.ties_file is not None  # the section takes exactly one of them
-    return _read_edges(folder / section.ties_file, section.ties_file)
+    return _read_tie_file(folder / section.ties_file, section.ties_file)
 
 
-def _read_edges(path: Path, name: str) -> Ints:
+def _read_tie_file(path: Path, name: str) -> Ints:
     import polars as pl
 
     from shoal.data.frames import parquet_whole
@@ -172,7 +172,7 @@ class PlacesQuery(QuerySection):
     west: Number = Field(description="longitude of its western edge")
     north: Number = Field(description="latitude of its northern edge")
     east: Number = Field(description="longitude of its eastern edge")
-    places: Whole = Field(MOST_VISITED, description="how many places of a person count")
+    places: Whole = Field(PLACES_PER_PERSON, description="how many places of a person count")
     clusters: Whole = Field(8, description="how many centroids are released")
     rounds: Whole = Field(5, description="how many rounds of K-means, each with noise")
 

@@ -23,19 +23,19 @@ from shoal.core.progress import doing
 from shoal.core.task import Model
 from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.primitives import SeededRng
-from shoal.records.attack import Guessed, bits_allowed, guess_values, largest_fall_bits
+from shoal.records.attack import RecordGuesses, bits_allowed, guess_values, largest_fall_bits
 from shoal.records.field import PairwiseField
 from shoal.records.kmeans import Centroids
+from shoal.records.pairwise import Dependence
 from shoal.records.place_attack import (
     City,
     FriendAdversary,
-    Located,
+    LocatedPerson,
     People,
     ReleasedCentroids,
     distances_of_pairs,
     locate,
 )
-from shoal.records.ties import Dependence
 
 MOST_TARGETS = 200
 NEAR, FAR, RELEASED, MIDDLE = "#1b7f8c", "#b7c4cc", "#c8553d", "#e0a458"
@@ -50,11 +50,11 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
     if isinstance(plan.task.query, Centroids):
         return AttackView(attack_places, ("friends", "scale"))
     if isinstance(held, Dependence | PairwiseField) and isinstance(plan.task.query, LinearQuery):
-        return AttackView(attack_ties, ("scale",))
+        return AttackView(attack_records, ("scale",))
     return None
 
 
-def _shown(
+def _print_attack(
     wish: AttackWish,
     told: dict[str, Any],
     words: Mapping[str, str],
@@ -79,14 +79,14 @@ def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
         )
     people = people_in(plan, data, columns, wish.friends)
     with show.working("attacking"):
-        found = _located(plan, people, wish.seed)
-    told = _summary(plan, people, found)
-    _shown(
+        found = _locate_people(plan, people, wish.seed)
+    told = _attack_summary(plan, people, found)
+    _print_attack(
         wish, told, _place_words(plan, told), lambda figure: _places_chart(figure, people, found)
     )
 
 
-def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
+def _locate_people(plan: Plan, people: People, seed: int) -> dict[str, list[LocatedPerson]]:
     """Beliefs before and after one release, without and with friendships."""
     body, query = plan.body, plan.task.query
     assert isinstance(body, Additive)
@@ -106,7 +106,7 @@ def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
         "release": (plain, seen),
         "both": (social, seen),
     }
-    found: dict[str, list[Located]] = {name: [] for name in asked}
+    found: dict[str, list[LocatedPerson]] = {name: [] for name in asked}
     for number, person in enumerate(some):
         doing("the attack on people", number, len(some))
         for name, (adversary, release) in asked.items():
@@ -114,7 +114,9 @@ def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
     return found
 
 
-def _summary(plan: Plan, people: People, found: dict[str, list[Located]]) -> dict[str, Any]:
+def _attack_summary(
+    plan: Plan, people: People, found: dict[str, list[LocatedPerson]]
+) -> dict[str, Any]:
     assert isinstance(plan.body, Additive)
     eta = float(plan.body.eta)
     return {
@@ -155,7 +157,7 @@ def _place_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _places_chart(figure: Any, people: People, found: dict[str, list[Located]]) -> None:
+def _places_chart(figure: Any, people: People, found: dict[str, list[LocatedPerson]]) -> None:
     left, right = figure.subplots(1, 2)
     names = {
         "before": ("nothing more", FAR),
@@ -167,15 +169,17 @@ def _places_chart(figure: Any, people: People, found: dict[str, list[Located]]) 
         (np.array([one.error_km for one in found[name]]), label, colour)
         for name, (label, colour) in names.items()
     ]
-    _cumulative(left, errors, "Located by somebody who also knows", "error of the best guess, km")
+    _plot_cumulative(
+        left, errors, "Located by somebody who also knows", "error of the best guess, km"
+    )
     left.set_ylabel("share of people below")
     close, far = distances_of_pairs(people)
     pairs = [(close, "friends", NEAR), (far, "strangers", FAR)]
     what = "distance between two people's places, km"
-    _cumulative(right, pairs, "Friends live near each other", what)
+    _plot_cumulative(right, pairs, "Friends live near each other", what)
 
 
-def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """Guesses every record from the values it is tied to and one release."""
     _, records = chosen_records(plan, data, columns, wish.who)
     model, query, body = plan.task.family[wish.model], plan.task.query, plan.body
@@ -185,11 +189,11 @@ def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) 
     answer = plan.release(records, rng=SeededRng(wish.seed)).answer
     truth = np.concatenate(records.chains)
     found = guess_values(model, query, np.array(answer.values), float(body.noise.scale), truth)
-    told = _ties_object(plan, found)
-    _shown(wish, told, _tie_words(plan, told), lambda figure: _ties_chart(figure, found))
+    told = _guess_summary(plan, found)
+    _print_attack(wish, told, _guess_words(plan, told), lambda figure: _guess_chart(figure, found))
 
 
-def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:
+def _guess_summary(plan: Plan, found: RecordGuesses) -> dict[str, Any]:
     beliefs = {
         "alone": found.alone,
         "ties": found.tied,
@@ -204,7 +208,7 @@ def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:
     }
 
 
-def _tie_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
+def _guess_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
     right, apart = told["right_guesses"], told["distance"]
     proved = "." if plan.guarantee.proved else ", but that is claimed, not proved."
     return {
@@ -220,7 +224,7 @@ def _tie_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _ties_chart(figure: Any, found: Guessed) -> None:
+def _guess_chart(figure: Any, found: RecordGuesses) -> None:
     axes, rows = figure.subplots(), np.arange(len(found.truth))
     laws = [
         (found.alone, "nothing more", FAR),
@@ -229,11 +233,11 @@ def _ties_chart(figure: Any, found: Guessed) -> None:
     ]
     curves = [(law[rows, found.truth], label, colour) for law, label, colour in laws]
     title = "Believed by somebody who knows all other records and"
-    _cumulative(axes, curves, title, "belief in the true value")
+    _plot_cumulative(axes, curves, title, "belief in the true value")
     axes.set_ylabel("share of records below")
 
 
-def _cumulative(axes: Any, curves: Sequence[Curve], title: str, what: str) -> None:
+def _plot_cumulative(axes: Any, curves: Sequence[Curve], title: str, what: str) -> None:
     """The share of values below each, a curve for each kind of them."""
     for values, label, colour in curves:
         shares = np.linspace(0, 1, len(values))
@@ -277,8 +281,8 @@ def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None
             City(south=south, west=west, north=north, east=east),
             user=columns.series,
             place=columns.state,
-            latitude=_coordinate(table.columns, "latitude"),
-            longitude=_coordinate(table.columns, "longitude"),
+            latitude=_coordinate_column(table.columns, "latitude"),
+            longitude=_coordinate_column(table.columns, "longitude"),
             top=len(query.columns) // 2,
         )
     return people
@@ -310,7 +314,7 @@ def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
         )
 
 
-def _coordinate(present: list[str], name: str) -> str:
+def _coordinate_column(present: list[str], name: str) -> str:
     for candidate in (name, name[:3]):
         if candidate in present:
             return candidate
@@ -321,10 +325,10 @@ def release_view(plan: Plan) -> ReleaseView:
     """How tied records are read; people's places are one release of all of them."""
     if isinstance(plan.task.query, Centroids):
         return ReleaseView(read=place_records, tell=print_centroids, whole=True)
-    return ReleaseView(hint=_people_hint)
+    return ReleaseView(hint=_series_hint)
 
 
-def _people_hint(plan: Plan, columns: NamedColumns) -> str:
+def _series_hint(plan: Plan, columns: NamedColumns) -> str:
     """What is likely wrong when rows of people are told apart, but people are the entries."""
     if columns.series is None or not isinstance(plan.task.family[0], Dependence | PairwiseField):
         return ""

@@ -26,17 +26,17 @@ from shoal.noise.primitives import SeededRng
 from shoal.records.attack import guess_values
 from shoal.records.domain import RecordDomain
 from shoal.records.kmeans import Centroids
+from shoal.records.pairwise import Dependence, RecordGroups
 from shoal.records.place_attack import (
     EARTH_RADIUS_KM,
     City,
     FriendAdversary,
-    Located,
+    LocatedPerson,
     People,
     ReleasedCentroids,
     locate,
 )
 from shoal.records.sources import pairs_of_counts
-from shoal.records.ties import Dependence, RecordGroups
 from shoal.studio.bench import number, text
 from shoal.studio.tables import chosen
 
@@ -256,15 +256,15 @@ def of_budget(epsilon: float) -> str:
     return f"ε\u00a0=\u00a0{epsilon:g}"
 
 
-def _mean(found: Mapping[int, Located]) -> float:
+def _mean(found: Mapping[int, LocatedPerson]) -> float:
     return fmean(one.error_km for one in found.values())
 
 
 def _target(
     town: Town,
     params: Mapping[str, Any],
-    before: Mapping[int, Located],
-    after: Mapping[int, Located],
+    before: Mapping[int, LocatedPerson],
+    after: Mapping[int, LocatedPerson],
 ) -> int:
     """The person on the map: the one who was asked for, else the one whom friends betray most."""
     wanted = params.get("person")
@@ -273,7 +273,7 @@ def _target(
     return max(after, key=lambda one: before[one].error_km - after[one].error_km)
 
 
-def belief_map(town: Town, target: int, found: Located) -> dict[str, Any]:
+def belief_map(town: Town, target: int, found: LocatedPerson) -> dict[str, Any]:
     """Props of the map: where somebody is believed to be, where the person is, the best guess."""
     city = town.people.city
     shrink = math.cos(math.radians((city.south + city.north) / 2))

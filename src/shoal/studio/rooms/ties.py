@@ -20,7 +20,7 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable
 from shoal.records.kmeans import Centroids
-from shoal.records.ties import Dependence
+from shoal.records.pairwise import Dependence
 from shoal.spec.request import Request
 from shoal.studio import props
 from shoal.studio.bench import number, request_of, spec_text, sure, text

@@ -1,0 +1,380 @@
+"""The lift on networks, contagion and tables, for the rows that need it. Proof: lift.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.codec import Floats
+from shoal.core.errors import Refused
+from shoal.core.progress import OutOfTime, cut_short, in_time, unless_refused
+from shoal.core.task import CUT, EntryLift, LiftedModel, Query
+from shoal.core.walk import UNIT
+from shoal.mechanisms.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
+from shoal.mechanisms.lift import climb
+from shoal.mechanisms.queries import linear
+from shoal.mechanisms.variables import per_variable
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.lift import MAX_BLOCK_STATES, NetworkLift, larger_loss
+from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
+from shoal.networks.table import JointTable
+from shoal.networks.walks import reaches
+
+MAX_QUICK_BLOCK_VALUES = 256  # values of a block whose messages take seconds
+MAX_QUICK_QUILT_VARIABLES = 64  # variables whose quilts are all looked at in seconds
+WALKS = "walks"
+BUDGET_UNUSED = 1e-7  # of the budget, left unused so that a second evaluation fits too
+TOO_LARGE = (
+    f"the lift needs blocks with at most {MAX_BLOCK_STATES} values together, quilts, or "
+    "influences that fade along walks, and this network has none of them; use exact, wasserstein "
+    "or group"
+)
+
+
+class NetworkEntryLift:
+    """On a network: the least of the quilts, the block lift and the walks of influence."""
+
+    def __init__(self, net: BayesNet, query: Query | None) -> None:
+        self._net, self._metrics = net, entry_metrics(net, query)
+
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
+        least = _walks_loss(self._reach, eta)
+        if least > enough and self._lifted is not None:
+            least = min(least, self._lifted.loss(eta).loss)
+        if least > enough and self._quilts is not None:
+            least = min(least, quilt_loss(self._quilts, eta))
+        if least == math.inf:
+            raise Refused(TOO_LARGE)
+        return least
+
+    def largest(self, epsilon: float) -> LiftedModel:
+        """The largest eta whose loss is at most epsilon, or the best found in time."""
+        epsilon *= 1 - BUDGET_UNUSED
+        answers: list[LiftedModel | None] = []
+        for search in (self._by_itself, self._by_quilts):  # the second may take long
+            with suppress(OutOfTime):
+                answers.insert(0, search(epsilon))
+        found = [answer for answer in answers if answer is not None]
+        best = max(found, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
+        if best is None or best.eta <= 0:
+            in_time("the lift")
+            raise Refused(TOO_LARGE)
+        return mark_if_cut_short(best)
+
+    @cached_property
+    def _lifted(self) -> NetworkLift | None:
+        """The lift by blocks; None when they are too large.
+
+        Large blocks take minutes, and are looked at only where walks of influence never fade.
+        """
+        blocks = unless_refused(lambda: NetworkLift(self._net, self._metrics), None)
+        if blocks is not None and blocks.largest > MAX_QUICK_BLOCK_VALUES and self._fades:
+            return None
+        return blocks
+
+    @property
+    def _fades(self) -> bool:
+        """Whether walks of influence have a finite sum from every variable."""
+        return bool(np.isfinite(self._reach).all())
+
+    @cached_property
+    def _reach(self) -> Floats:
+        """How far each variable reaches; inf where a variable is tied to too many others."""
+        moves = np.array([float(metric.max()) for metric in self._metrics])
+        return unless_refused(lambda: reaches(self._net, moves), np.full(len(moves), math.inf))
+
+    @cached_property
+    def _quilts(self) -> tuple[tuple[NodeQuilt, ...], ...] | None:
+        """The quilts; None when the network is too large to search.
+
+        All quilts of many variables take minutes: they are searched where blocks serve too, or
+        where walks of influence never fade.
+        """
+        many = len(self._net.variables) > MAX_QUICK_QUILT_VARIABLES
+        if many and self._lifted is None and self._fades:
+            return None
+        return unless_refused(lambda: network_quilts(self._net, strategy_for(self._net)), None)
+
+    def _by_quilts(self, epsilon: float) -> LiftedModel | None:
+        """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
+        if self._quilts is None:
+            return None
+        sigma, costs = quilt_sigma(self._quilts, epsilon)
+        worst, eta = max(costs), math.nextafter(1 / sigma, 0.0)
+        near = worst.quilt.nearby * eta
+        return LiftedModel.at(eta, near + worst.quilt.influence, worst.node, near, "quilt")
+
+    def _by_itself(self, epsilon: float) -> LiftedModel | None:
+        """The answer of blocks, or of the variable that reaches farthest.
+
+        Its eta is 0 when influences never fade.
+        """
+        found = None if self._lifted is None else self._lifted.largest_eta(epsilon)
+        node = int(self._reach.argmax())
+        eta = epsilon / float(self._reach[node]) * (1.0 - 8.0 * UNIT)
+        walks = LiftedModel.at(eta, _walks_loss(self._reach, eta), node, eta, WALKS)
+        return walks if found is None or walks.eta > found.eta else found
+
+
+def _walks_loss(reach: Floats, eta: float) -> float:
+    return math.inf if eta <= 0 else float(reach.max()) * eta * (1.0 + 2.0 * UNIT)
+
+
+def mark_if_cut_short(found: LiftedModel) -> LiftedModel:
+    """`found`, saying so where a time limit ended the search for it."""
+    cut = cut_short() and not found.rule.endswith(CUT)
+    return replace(found, rule=f"{found.rule}{CUT}") if cut else found
+
+
+class WholeEntryLift:
+    """On a crowd or a table: of all its entries at once."""
+
+    def __init__(self, lift: ContagionLift | TableLift) -> None:
+        self._lift = lift
+
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        return self._lift.loss(eta).loss
+
+    def largest(self, epsilon: float) -> LiftedModel:
+        return mark_if_cut_short(self._lift.largest_eta(epsilon * (1 - BUDGET_UNUSED)))
+
+
+@lru_cache(maxsize=32)
+def network_lift(net: BayesNet, query: Query | None) -> NetworkEntryLift:
+    """The lift of a network with the metric of `query`."""
+    return NetworkEntryLift(net, query)
+
+
+def entry_metrics(model: BayesNet | JointTable, query: Query | None) -> tuple[Floats, ...]:
+    """How far apart two values of each variable move the answer, divided by the Lipschitz constant.
+
+    1 off the diagonal for anything that is not a sum. Divisions round up, 1 stays 1.
+    """
+    shared, own_weights = linear(query), per_variable(query)
+    if shared is not None and model.states == shared.states:
+        rows = [shared.multiples()] * len(model.variables)
+    elif own_weights is not None and own_weights.variables == model.variables:
+        rows = [tuple((weight,) for weight in own) for own in own_weights.multiples()]
+    else:
+        return tuple(1.0 - np.eye(len(domain)) for domain in model.domains)
+    gaps = [_weight_distances(own) for own in rows]
+    widest = max(float(gap.max()) for gap in gaps)
+    return tuple(np.minimum(gap / widest * (1 + 2.0**-52), 1.0) for gap in gaps)
+
+
+def _weight_distances(rows: tuple[tuple[int, ...], ...]) -> Floats:
+    weights = np.array(rows, dtype=np.float64)
+    return np.asarray(np.abs(weights[:, None, :] - weights[None, :, :]).sum(axis=2))
+
+
+@lru_cache(maxsize=32)
+def contagion_lift(model: Contagion, query: Query | None) -> WholeEntryLift:
+    """The lift of a crowd: any change of a person counts the same."""
+    return WholeEntryLift(ContagionLift(model))
+
+
+@lru_cache(maxsize=32)
+def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
+    """The lift of a table with the metric of `query`; a sentence where it is too large."""
+    try:
+        return WholeEntryLift(TableLift(model, entry_metrics(model, query)))
+    except Refused as why:
+        return str(why)
+
+
+# The lift on a joint law that is written out: all variables are one block.
+
+
+@dataclass(eq=False)
+class TableLift:
+    """loss(i; x, x') = Λ( P(X | X_i = x), P(X | X_i = x'); Σ_v E_v ), over all outcomes X.
+
+    `metrics` as in NetworkLift. Every eta-DP mechanism is a function of the outcome that changes
+    by at most e^{E_v} with variable v, so this is its definition, and Λ by the cone rule is the
+    worst of all mechanisms. Refused beyond 1024 possible outcomes.
+    """
+
+    table: JointTable
+    metrics: Sequence[Floats]
+
+    def __post_init__(self) -> None:
+        count = int(np.count_nonzero(self.table.probability))
+        if count > MAX_BLOCK_STATES:
+            raise Refused(
+                f"the table has {count} possible outcomes; the lift compares at most "
+                f"{MAX_BLOCK_STATES}: use exact, wasserstein or group"
+            )
+
+    @cached_property
+    def outcomes(self) -> Floats:
+        """The possible outcomes, (variables, outcomes), as numbers of values."""
+        places = np.indices(self.table.probability.shape)
+        flat = places.reshape(self.table.probability.ndim, -1)
+        return np.asarray(flat[:, self.table.probability.ravel() > 0])
+
+    @cached_property
+    def apart(self) -> Floats:
+        """Σ_v E_v between any two possible outcomes, per unit of eta."""
+        return np.asarray(
+            sum(
+                metric[np.ix_(row, row)]
+                for metric, row in zip(self.metrics, self.outcomes, strict=True)
+            )
+        )
+
+    @cached_property
+    def own(self) -> tuple[PairLaws, ...]:
+        """For every variable: the rows P(X | X_i = x) over the possible outcomes."""
+        flat = self.table.probability.ravel()
+        weight = flat[flat > 0]
+        return tuple(
+            _normalised_rows(np.where(np.arange(len(domain))[:, None] == shown, weight, 0.0))
+            for domain, shown in zip(self.table.domains, self.outcomes, strict=True)
+        )
+
+    def loss(self, eta: float) -> LiftedModel:
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (`steady_leak`).
+        """
+        worst = LiftedModel.at(eta, 0.0, None, 0.0, bearable(self.own[0]))
+        together, above = eta * len(self.own) * UP, raised(eta)
+        for i, laws in enumerate(self.own):
+            told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
+            worst = larger_loss(worst, i, told, laws.present, self.metrics[i])
+        return worst
+
+    def largest_eta(self, epsilon: float) -> LiftedModel:
+        """The loss at the largest eta found with loss ≤ epsilon; group privacy is the start."""
+        low = epsilon / len(self.own) * (1 - 2.0**-40)
+        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, 64 * epsilon)
+
+
+# The lift on contagion: what an entry-level DP release tells about one person of a group.
+#
+# In a group where only the number of people ill matters, let O be how many of the others are ill.
+# Given O the others are a uniformly random set of that size, whatever the person's own state. So
+# with a_x(o) = E[density | person in state x, O = o]: changing x costs eta, and a set of o + 1 is
+# a set of o with one more, so a_x(o) and a_x(o') differ by at most e^{eta·|o - o'|}. Hence
+#
+#     loss ≤ eta + Λ( P(O | ill), P(O | well); eta·|o - o'| ),  and the same the other way round,
+#
+# and never more than eta for each person of the group. Proof: mechanisms/lift.md.
+
+
+MAX_LISTED_PEOPLE = 10  # people of a group whose joint law is compared outcome by outcome
+
+
+class _GroupView(NamedTuple):
+    """One person's view of a group: the laws of the rest, how far apart they are, the sizes."""
+
+    laws: PairLaws
+    apart: Floats
+    size: int
+    person: int
+    itself: float  # what changing the person adds, per unit of eta; 0 where `apart` covers it
+    certain: bool = False  # the person is in one state for sure, so there is no secret
+
+
+@dataclass(eq=False)
+class ContagionLift:
+    """A contagion model, ready to be evaluated at any eta."""
+
+    model: Contagion
+
+    @cached_property
+    def groups(self) -> tuple[_GroupView, ...]:
+        """One view for every law that people follow, and for every person where it is a table.
+
+        The largest first: what they tell often settles that smaller ones tell less.
+        """
+        found: list[_GroupView] = []
+        done: set[int] = set()
+        for g, group in enumerate(self.model.groups):
+            if self.model.which[g] in done:
+                continue
+            done.add(self.model.which[g])
+            law = self.model.law_of(g)
+            if self.model.exchangeable(g):
+                found.append(_exchangeable_view(law, group[0]))
+            elif len(group) <= MAX_LISTED_PEOPLE:
+                found += [_listed_view(law, place, person) for place, person in enumerate(group)]
+            else:
+                found.append(_unlisted_view(len(group), group[0]))
+        return tuple(sorted(found, key=lambda group: -group.size))
+
+    def loss(self, eta: float) -> LiftedModel:
+        """What any release that is eta-DP for one person tells about a person. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (`steady_leak`).
+        """
+        worst = _person_loss(eta, 0.0, 0)
+        above = raised(eta)
+        for group in self.groups:
+            if group.certain or eta * group.size * UP <= worst.loss:
+                continue
+            told = float(steady_leak(group.laws, above * group.apart * UP).max())
+            value = min(told + above * group.itself, eta * group.size) * UP
+            if value > worst.loss:
+                worst = _person_loss(eta, value, group.person)
+        return worst
+
+    def largest_eta(self, epsilon: float) -> LiftedModel:
+        """The loss at the largest eta with loss ≤ epsilon; group privacy is where it starts."""
+        low = epsilon / (self.model.tied or 1) * (1 - 2.0**-40)
+        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, epsilon)
+
+
+def _person_loss(eta: float, loss: float, person: int) -> LiftedModel:
+    return LiftedModel.at(eta, loss, person, eta, "cone", (0, 1))
+
+
+def _exchangeable_view(law: Floats, person: int) -> _GroupView:
+    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1.
+
+    P(O = o, well) = law(o) (m - o)/m; without the m, a double too small to be divided keeps all
+    of its digits.
+    """
+    size = len(law) - 1
+    others = np.arange(size)
+    weight = np.stack([law[:-1] * (size - others), law[1:] * (others + 1)])
+    apart = np.abs(others[:, None] - others[None, :]).astype(np.float64)
+    return _GroupView(_normalised_rows(weight), apart, size, person, 1.0, _is_certain(weight))
+
+
+def _listed_view(law: Floats, place: int, person: int) -> _GroupView:
+    """Rows P(X | person well), P(X | person ill) over all outcomes of the group."""
+    outcomes = np.indices(law.shape).reshape(law.ndim, -1)
+    weight = np.stack([np.where(outcomes[place] == state, law.ravel(), 0.0) for state in (0, 1)])
+    possible = weight.any(axis=0)
+    kept = outcomes[:, possible]
+    apart = (kept[:, :, None] != kept[:, None, :]).sum(axis=0).astype(np.float64)
+    rows = weight[:, possible]
+    return _GroupView(_normalised_rows(rows), apart, law.ndim, person, 0.0, _is_certain(rows))
+
+
+def _unlisted_view(size: int, person: int) -> _GroupView:
+    """A group too large to compare: everybody may change."""
+    apart = np.full((2, 2), float(size))
+    return _GroupView(_normalised_rows(np.eye(2)), apart, size, person, 0.0)
+
+
+def _normalised_rows(weight: Floats) -> PairLaws:
+    """The rows divided by their sums: what is possible is never 0, for sums lose nothing."""
+    totals = weight.sum(axis=1, keepdims=True)
+    law = weight / np.where(totals > 0, totals, 1.0)
+    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)
+
+
+def _is_certain(weight: Floats) -> bool:
+    return not weight.any(axis=1).all()

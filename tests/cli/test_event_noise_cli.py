@@ -45,7 +45,7 @@ def chain(folder: Path) -> shoal.MarkovChain:
 
 
 def test_plan_and_audit_agree_with_the_library(chain: shoal.MarkovChain, run: Run) -> None:
-    told = json.loads(run("plan", "clinic.toml", "--json").output)
+    told = json.loads(run("plan", "clinic.toml", "--json", "--compare").output)
     plan = shoal.calibrate(
         shoal.count(chain.states, "work"), shoal.Events.of(EVENT), chain, epsilon=1
     )

@@ -69,6 +69,11 @@ SPECS = {
 }
 
 
+def compared(run: Run, spec: Any) -> Any:
+    """Return what `shoal plan --json` prints of every mechanism."""
+    return json.loads(run("plan", spec, "--json", "--compare").stdout)
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
     (tmp_path / "net.bif").write_text(BIF)
@@ -85,10 +90,10 @@ def write(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("name", SPECS)
 def test_plan_leak_and_audit(run: Run, write: Any, name: str) -> None:
     spec = write(SPECS[name] + 'mechanism = "exact"\n')
-    planned = json.loads(run("plan", spec, "--json").stdout)
+    planned = compared(run, spec)
     assert planned["mechanism"] == "exact"
     assert planned["loss"] == pytest.approx(1.0, rel=1e-6)
-    every = json.loads(run("plan", write(SPECS[name]), "--json").stdout)["alternatives"]
+    every = compared(run, write(SPECS[name]))["alternatives"]
     group = every["group"]["scale"]
     assert planned["scale"] < group
     spec = write(SPECS[name] + 'mechanism = "exact"\n')
@@ -101,7 +106,7 @@ def test_plan_leak_and_audit(run: Run, write: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["inline", "table", "contagion"])
 def test_a_small_answer_gets_the_best_table(run: Run, write: Any, name: str) -> None:
     spec = write(SPECS[name])
-    planned = json.loads(run("plan", spec, "--json").stdout)
+    planned = compared(run, spec)
     assert planned["mechanism"] == "optimal-table"
     assert planned["loss"] <= 1
     assert planned["cost"] < planned["alternatives"]["exact"]["cost"]
@@ -110,16 +115,14 @@ def test_a_small_answer_gets_the_best_table(run: Run, write: Any, name: str) -> 
 
 def test_a_file_and_the_same_network_inline_give_one_plan(run: Run, write: Any) -> None:
     scales = {
-        json.loads(run("plan", write(SPECS[name]), "--json").stdout)["alternatives"]["exact"][
-            "scale"
-        ]
+        compared(run, write(SPECS[name]))["alternatives"]["exact"]["scale"]
         for name in ("file", "inline")
     }
     assert len(scales) == 1
 
 
 def test_the_flu_example_of_the_paper(run: Run, write: Any) -> None:
-    rows = json.loads(run("plan", write(SPECS["contagion"]), "--json").stdout)["alternatives"]
+    rows = compared(run, write(SPECS["contagion"]))["alternatives"]
     assert rows["wasserstein"]["scale"] == 2
     assert rows["group"]["scale"] == 4
     assert rows["exact"]["scale"] == pytest.approx(1.1545, abs=1e-4)
@@ -129,7 +132,7 @@ def test_edges_from_a_file(run: Run, write: Any) -> None:
     edges = 'edges = [["a", "b"], ["b", "c"], ["c", "d"]]\n'
     text = SPECS["contagion"].replace(edges, 'edges_file = "edges.csv"\n')
     assert text != SPECS["contagion"]
-    rows = json.loads(run("plan", write(text), "--json").stdout)["alternatives"]
+    rows = compared(run, write(text))["alternatives"]
     assert rows["exact"]["scale"] < 2
 
 

@@ -219,7 +219,7 @@ def test_rows_that_cannot_do_better_are_left_out_with_a_sentence() -> None:
     assert quick.plan.mechanism == "exact"
     assert list(quick.alternatives) == list(full.alternatives)
     assert quick.alternatives["lift"] == (
-        "not looked at: here it would not be noticeably below exact"
+        "not calibrated: it would not need noticeably less noise than exact"
     )
     assert quick.alternatives["mask-hybrid"] == full.alternatives["mask-hybrid"]
     assert isinstance(full.alternatives["lift"], Plan)
@@ -235,4 +235,52 @@ def test_rows_that_cannot_do_better_are_left_out_with_a_sentence() -> None:
 def test_nothing_is_left_out_where_the_least_noise_is_not_known() -> None:
     assert exact.least_cost(TASK, Fraction(1)) is None
     assert exact.least_cost(replace(TASK, query=histogram("ab")), Fraction(1)) is None
-    assert choose(TASK, Fraction(1), prune=True) == choose(TASK, Fraction(1))
+    pruned, full = (choose(TASK, Fraction(1), prune=prune) for prune in (True, False))
+    assert pruned.plan == full.plan
+    left = {
+        name: why
+        for name, why in pruned.alternatives.items()
+        if isinstance(full.alternatives[name], Plan) and not isinstance(why, Plan)
+    }
+    quilts = {"markov-quilt", "markov-quilt-bound"}
+    assert set(left) <= {"wasserstein", "lift", "optimal-table", *quilts}
+    assert left["wasserstein"] == (
+        "not calibrated: it never needs less noise than exact; ask for it by name"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_mechanisms_that_cannot_win_do_not_change_the_choice(name: str) -> None:
+    """What is left out costs more than the plan chosen, and refusals are the same."""
+    try:
+        full = choose(TASKS[name], Fraction(1, 2))
+    except Refused:
+        with pytest.raises(Refused):
+            choose(TASKS[name], Fraction(1, 2), prune=True)
+        return
+    pruned = choose(TASKS[name], Fraction(1, 2), prune=True)
+    assert pruned.plan == full.plan
+    for row, found in pruned.alternatives.items():
+        other = full.alternatives[row]
+        if isinstance(other, str):
+            assert found == other or str(found).startswith("not calibrated")
+        elif isinstance(found, Plan):
+            assert found == other
+        elif other.guarantee.proved and not MECHANISMS[row].narrows(other.task):
+            assert other.cost >= full.plan.cost * (1 - NOISE_NOT_WORTH_TIME)
+
+
+def test_a_mechanism_is_not_calibrated_beside_one_that_beats_it() -> None:
+    def never(*_: object) -> Any:
+        raise AssertionError("it was calibrated")
+
+    beaten = MECHANISMS["markov-quilt"]._replace(calibrate=never)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            shoal.mechanisms.table,
+            "MECHANISMS",
+            {"lift": MECHANISMS["lift"], "markov-quilt": beaten},
+        )
+        assert choose(TASK, Fraction(1), prune=True).plan.mechanism == "lift"
+        with pytest.raises(AssertionError, match="it was calibrated"):
+            choose(TASK, Fraction(1))

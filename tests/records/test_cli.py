@@ -55,7 +55,7 @@ def write(folder: Path, body: str, tail: str = TAIL) -> str:
 
 def test_pairs_are_planned_audited_and_released(folder: Path, run: Run) -> None:
     spec = write(folder, TIES + FRIENDS)
-    plan = json.loads(run("plan", spec, "--json").stdout)
+    plan = json.loads(run("plan", spec, "--json", "--compare").stdout)
     assert plan["mechanism"] == "dependent-means"
     assert plan["alternatives"]["dependent-published"]["scale"] < plan["scale"]
     audit = json.loads(run("audit", spec, "--json").stdout)
@@ -77,9 +77,11 @@ def test_the_published_row_is_reported_as_violated(folder: Path, run: Run) -> No
 @pytest.mark.parametrize("joint", ["field", "tree"])
 def test_a_declared_joint_law_needs_less_noise(folder: Path, run: Run, joint: str) -> None:
     weak = "friends = { b = 4.0, c = 0.5 }\n"
-    pairs = json.loads(run("plan", write(folder, TIES + weak), "--json").stdout)
+    pairs = json.loads(run("plan", write(folder, TIES + weak), "--json", "--compare").stdout)
     law = json.loads(
-        run("plan", write(folder, TIES + weak + f'joint = "{joint}"\n'), "--json").stdout
+        run(
+            "plan", write(folder, TIES + weak + f'joint = "{joint}"\n'), "--json", "--compare"
+        ).stdout
     )
     assert law["mechanism"] == "exact"
     assert law["scale"] < pairs["scale"] * 0.7

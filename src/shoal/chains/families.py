@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class AnyInitialLaw(ChainLaw):
     """All Markov chains with one transition matrix, whatever the law of the first entry."""
 
     kind = "any-initial-law"
+    lift_covers_quilts: ClassVar[bool] = True
 
     states: tuple[str, ...]
     transition: Floats

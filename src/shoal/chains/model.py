@@ -79,6 +79,7 @@ class MarkovChain(ChainLaw):
     """
 
     kind = "markov-chain"
+    lift_covers_quilts: ClassVar[bool] = True
 
     states: tuple[str, ...]
     transition: Floats
@@ -233,8 +234,9 @@ class MarkovChain(ChainLaw):
         law = self.initial[:, None]
         first, second = law * weights, law * weights**2
         half = np.zeros(weights.shape[1])
-        for t in range(1, near):
-            moved = self.matrix(t - 1).T
+        steps = [self.transition] * (near - 1) if self.homogeneous else self.transition[: near - 1]
+        for t, step in enumerate(steps, start=1):
+            moved = step.T
             law, first, second = moved @ law, moved @ first, moved @ second
             first, second = first + law * weights, second + (2 * first + law * weights) * weights
             if t + 1 == near // 2:

@@ -158,7 +158,7 @@ def demo(
         broken = audit(ordinary(scene))
     tell("2. What an ordinary private release leaks", leak_story, scene, leak, broken)
     with show.working("calibrating"):
-        comparison = compare(scene.task, EPSILON, "best")
+        comparison = compare(scene.task, EPSILON, "best", every_row=True)
     tell("3. The plan that keeps the promise", plan_story, comparison)
     release = comparison.plan.release(scene.records)
     tell("4. The release", release_story, scene, release)

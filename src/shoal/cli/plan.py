@@ -26,6 +26,7 @@ EXAMPLES = """\b
 Examples:
   shoal plan shoal.toml
   shoal plan shoal.toml --json | jq .scale
+  shoal plan shoal.toml --compare
   shoal plan shoal.toml --save plan.json --plot noise.png
 """
 
@@ -53,16 +54,21 @@ class RowComparison:
         return f"{standing(plan)}, for {covers}"
 
 
-def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
-    """Every row calibrated on `task`; refused when the one asked for is."""
+def compare(task: Task, epsilon: Fraction, mechanism: str, *, every_row: bool) -> RowComparison:
+    """The plan asked for, beside those of other rows; refused when the one asked for is.
+
+    With `every_row` all rows are calibrated; else those that may be the best one.
+    """
     from shoal.mechanisms.choice import choose
     from shoal.mechanisms.table import MECHANISMS
 
-    choice = choose(task, epsilon, mechanism)
-    alternatives = choice.alternatives or {
-        name: choice.plan if name == mechanism else _attempt(task, epsilon, name)
-        for name in MECHANISMS
-    }
+    choice = choose(task, epsilon, mechanism, prune=not every_row)
+    alternatives = choice.alternatives or {mechanism: choice.plan}
+    if every_row and not choice.alternatives:
+        alternatives = {
+            name: choice.plan if name == mechanism else _attempt(task, epsilon, name)
+            for name in MECHANISMS
+        }
     return RowComparison(choice.plan, epsilon, alternatives)
 
 
@@ -170,13 +176,16 @@ def plan(
     ] = None,
     plot: options.PlotPath = None,
     time_limit: options.TimeLimit = None,
+    compare_all: Annotated[
+        bool, options.flag("--compare", "Calibrate every mechanism, not only those that may win.")
+    ] = False,
     force: options.Force = False,
 ) -> None:
     """Find the least noise that is enough, and explain it.
 
-    Calibrates every mechanism that applies to the spec, without any data, and shows the noise of
-    each. The plan that is explained is the one the spec asks for: the least costly proved one, or
-    the one it names.
+    Works without any data. The plan that is explained is the one the spec asks for: the least
+    costly proved one, or the one it names. Mechanisms that are known to need more noise are not
+    calibrated; with --compare the noise of each is shown.
     """
     from shoal.core.family import plan_act
     from shoal.core.registry import dumps
@@ -189,7 +198,9 @@ def plan(
     request = read_request(spec)
     limit = show.limited(time_limit)
     with limit as watch, show.working("calibrating"), request.limited(time_limit):
-        comparison = compare(request.task, request.epsilon(), request.mechanism)
+        comparison = compare(
+            request.task, request.epsilon(), request.mechanism, every_row=compare_all
+        )
         if request.data is not None and request.data.parts:
             own = request.plan(parts=True)
             rows = {**comparison.alternatives, own.mechanism: own}
@@ -245,7 +256,7 @@ def print_noise(comparison: RowComparison) -> None:
     refused = {n: why for n, why in comparison.alternatives.items() if isinstance(why, str)}
     if refused:
         out.print()
-        out.print("These do not apply:")
+        out.print("These do not apply, or were not calibrated:")
         out.print(show.paragraphs("\n".join(_reasons(refused))))
 
 

@@ -82,9 +82,8 @@ class Family:
         """The last part of the package's name, such as "places"."""
         return self.package.rpartition(".")[2]
 
-    def defines(self, value: object) -> bool:
-        """Return whether the class of `value` is defined in this family's package."""
-        module = type(value).__module__
+    def holds(self, module: str) -> bool:
+        """Return whether a module belongs to this family's package."""
         return module == self.package or module.startswith(f"{self.package}.")
 
 
@@ -95,6 +94,8 @@ def add_families(source: Callable[[], tuple[Family, ...]]) -> None:
     """Let `families` also return what `source` returns; the order of the calls is kept."""
     _sources.append(source)
     families.cache_clear()
+    _family_in.cache_clear()
+    _out_of_scope.cache_clear()
 
 
 @cache
@@ -112,7 +113,13 @@ def families() -> tuple[Family, ...]:
 
 def family_of(value: object) -> Family | None:
     """Return the family whose package defines the class of `value`; None for common classes."""
-    return next((family for family in families() if family.defines(value)), None)
+    return _family_in(type(value).__module__)
+
+
+@cache
+def _family_in(module: str) -> Family | None:
+    """Return the family to whose package a module belongs."""
+    return next((family for family in families() if family.holds(module)), None)
 
 
 def act_of(name: str, *values: object) -> Any:
@@ -144,9 +151,15 @@ def out_of_scope(mechanism: str, task: Any) -> str | None:
 
     Decided by names alone: no module of the mechanism's family is imported.
     """
+    parts = frozenset(type(part).__module__ for part in (task.secrets, task.query, *task.family))
+    return _out_of_scope(mechanism, parts)
+
+
+@cache
+def _out_of_scope(mechanism: str, modules: frozenset[str]) -> str | None:
+    """Return why a mechanism has nothing to say about tasks of classes in these modules."""
     home = next((family for family in families() if mechanism in family.mechanisms), None)
     if home is None or home.any_task:
         return None
-    found = (family_of(part) for part in (task.secrets, task.query, *task.family))
-    parts = {family.name for family in found if family is not None}
+    parts = {family.name for family in map(_family_in, modules) if family is not None}
     return f"it is for {home.about}" if parts.isdisjoint((home.name, *home.serves)) else None

@@ -329,6 +329,7 @@ class Law(Value):
 
     __slots__ = ()
     in_time: ClassVar[bool] = False  # whether its variables are the slots of a series
+    lift_covers_quilts: ClassVar[bool] = False  # whether its lift is never above its quilt bound
 
     if TYPE_CHECKING:  # fields of some models, so that nothing may stand in their place
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.family import out_of_scope
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
-from shoal.core.progress import time_left, time_limit, told
+from shoal.core.progress import cut_short, time_left, time_limit, told
 from shoal.core.registry import Shown
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 from shoal.mechanisms import exact, table
@@ -21,6 +21,9 @@ from shoal.mechanisms.table import calibrated, row_named
 SHARE = 0.5  # of the time that is left: what each row may take in its turn
 LEAST_TURN = 1e-3  # seconds; a row that is told at once that its time is over still may answer
 NOISE_NOT_WORTH_TIME = 2e-3  # relative; noise not worth the time of the rows that might save it
+
+
+Found = Plan | str | InputError  # a plan, or why there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +38,23 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool =
     """The plan of least cost that is proved and gives the notion the secrets ask for.
 
     With a row's name: that row's plan, whatever its standing. Refused with all reasons when
-    nothing applies. `exact` is taken where no row saves .2 % of its noise; with `prune`, rows
-    known beforehand not to are left out, and their alternative is a sentence that says so.
+    nothing applies. `exact` is taken where no row saves .2 % of its noise. With `prune` the plan is
+    the same, and mechanisms that cannot win are not calibrated: their alternative is a sentence.
     """
     amount = positive(amount, "amount")
     if not isinstance(task, Task):
         raise InputError(f"the task is of type {type(task).__name__}; make one with shoal.Task")
     if mechanism != "best":
         return Choice(calibrated(row_named(mechanism), task, amount), {})
-    found = _without_hopeless(task, amount) if prune else None
-    if found is None:
+    if prune:
+        found = _contenders(task, amount)
+    else:
         found = {}
         for number, name in enumerate(table.MECHANISMS):
             told(number, len(table.MECHANISMS))
             found[name] = _attempt(name, task, amount)
     notion = task.secrets.notion
-    fit = [
-        plan
-        for plan in found.values()
-        if isinstance(plan, Plan)
-        and plan.guarantee.proved
-        and plan.guarantee.gives(notion)
-        and not table.MECHANISMS[plan.mechanism].narrows(task)
-    ]
+    fit = [plan for plan in found.values() if isinstance(plan, Plan) and _fits(plan, task)]
     alternatives = {name: p if isinstance(p, Plan) else str(p) for name, p in found.items()}
     if not fit:
         for why in found.values():
@@ -118,42 +115,88 @@ def _let_be(plan: Plan) -> float:
     return max(NOISE_NOT_WORTH_TIME, exact.missed(plan))
 
 
-def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str | InputError] | None:
-    """Every row but those that cannot have noticeably less noise than `exact`; None for no such.
+def _fits(plan: Plan, task: Task) -> bool:
+    """Return whether the plan is proved, gives what the secrets ask for, and covers all data."""
+    promise = plan.guarantee
+    covers = not table.MECHANISMS[plan.mechanism].narrows(task)
+    return promise.proved and promise.gives(task.secrets.notion) and covers
 
-    On a slow chain the least noise any row could promise is known before any of them is
-    calibrated; where `exact` comes that near, no other row needs to be: but noise in steps, which
-    is not Laplace noise.
+
+def _contenders(task: Task, amount: Fraction) -> dict[str, Found]:
+    """Return the plan of every mechanism that may be the best one, and for others why not.
+
+    All refusals that need no calibration come first. Then mechanisms are calibrated in the order
+    of the table, unless one of them is known to have as little noise.
     """
-    row = table.MECHANISMS.get(exact.NAME)
-    least = None if row is None or _refusal(row, task) else exact.least_cost(task, amount)
-    if least is None:
-        return None
-    found = _attempt(exact.NAME, task, amount)
-    if not isinstance(found, Plan) or found.cost > least * (1 + _let_be(found)):
-        return None
-    left = f"not looked at: here it would not be noticeably below {exact.NAME}"
-    if _let_be(found) > NOISE_NOT_WORTH_TIME:
-        left = f"not looked at: here it would save at most {_let_be(found):.1%} of the noise"
-    looked_at = {exact.NAME: found, exact.STEPS_NAME: _attempt(exact.STEPS_NAME, task, amount)}
-    return {
-        name: looked_at.get(name)
-        or out_of_scope(name, task)
-        or _refusal(table.MECHANISMS[name], task)
-        or left
-        for name in table.MECHANISMS
-    }
+    rows = table.MECHANISMS
+    found: dict[str, Found] = {}
+    for name in rows:
+        why: str | InputError | None = out_of_scope(name, task)
+        if why is None and not rows[name].beaten_by(task):
+            why = _refusal(rows[name], task)
+        if why is not None:
+            found[name] = why
+    for number, name in enumerate(rows):
+        told(number, len(rows))
+        if name not in found:
+            found[name] = _why_hopeless(rows[name], task, amount, found) or _attempt(
+                name, task, amount
+            )
+    return {name: found[name] for name in rows}
 
 
-def _refusal(row: Mechanism, task: Task) -> str | None:
-    """Why the row does not take the task, in a sentence even where asking it fails."""
+def _why_hopeless(
+    row: Mechanism, task: Task, amount: Fraction, found: Mapping[str, Found]
+) -> str | None:
+    """Return why the row need not be calibrated beside what was found so far; None if it must."""
+    by_name = "; ask for it by name"
+    if row.narrows(task):
+        return f"not calibrated: its plan would cover only part of the data{by_name}"
+    winner = next((name for name in row.beaten_by(task) if _has_plan(found.get(name))), None)
+    if winner is not None:
+        return f"not calibrated: it never needs less noise than {winner}{by_name}"
+    fit = [plan for plan in found.values() if isinstance(plan, Plan) and _fits(plan, task)]
+    near = next((plan for plan in fit if plan.mechanism == exact.NAME), None)
+    if near is not None and row.name != exact.STEPS_NAME and _is_least(near, task, amount):
+        if _let_be(near) > NOISE_NOT_WORTH_TIME:
+            return f"not calibrated: it would save at most {_let_be(near):.1%} of the noise"
+        return f"not calibrated: it would not need noticeably less noise than {exact.NAME}"
+    if fit:
+        best = _least(fit)
+        with suppress(Refused, InputError):
+            if row.costs_more(task, amount, best.cost):
+                return f"not calibrated: it would need more noise than {best.mechanism}{by_name}"
+    return None
+
+
+def _has_plan(found: Found | None) -> bool:
+    """Return whether a plan was found, and no time limit has ended a search so far."""
+    return isinstance(found, Plan) and not cut_short()
+
+
+def _is_least(plan: Plan, task: Task, amount: Fraction) -> bool:
+    """Return whether the noise of an `exact` plan is near the least that any row could promise.
+
+    On a slow chain that is known before any row is calibrated. Noise in steps is excepted: it is
+    not Laplace noise.
+    """
+    least = exact.least_cost(task, amount)
+    return least is not None and plan.cost <= least * (1 + _let_be(plan))
+
+
+def _refusal(row: Mechanism, task: Task) -> str | InputError | None:
+    """Why the row does not take the task, also where asking it fails; None where it takes it."""
     try:
         return row.refuse(task)
-    except (Refused, InputError) as why:
-        return str(why)
+    except Refused as why:
+        return str(why).removeprefix(f"{row.name} does not apply: ")
+    except InputError as why:
+        return why
+    except (MemoryError, OverflowError):
+        return table.TOO_LARGE
 
 
-def _attempt(name: str, task: Task, amount: Fraction) -> Plan | str | InputError:
+def _attempt(name: str, task: Task, amount: Fraction) -> Found:
     """The row's plan, or why it has none: a row over its limits never ends the choice."""
     foreign = out_of_scope(name, task)
     if foreign is not None:

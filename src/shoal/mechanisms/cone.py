@@ -168,6 +168,66 @@ def bearable_rule(transition: Floats, dense: int = 40) -> Rule:
     return "caps" if size**2 * shared**2 <= 100**4 else "largest"
 
 
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """G (m×m, 0 on the diagonal, inf for no bound), with what every law it meets needs of it.
+
+    Each part is computed when it is first asked for and kept.
+    """
+
+    matrix: Floats
+
+    @cached_property
+    def largest(self) -> float:
+        return float(self.matrix.max())
+
+    @cached_property
+    def closed(self) -> Growth:
+        """The shortest-path closure: the same cone, with the triangle inequality."""
+        return Growth(closure(self.matrix))
+
+    @cached_property
+    def excess(self) -> Floats:
+        """e^G - 1, with entries over CEILING replaced by the kernels' HUGE."""
+        from shoal.mechanisms.cone_kernels import HUGE
+
+        growth = self.matrix
+        return np.where(growth > CEILING, HUGE, np.expm1(np.minimum(growth, CEILING)))
+
+    @cached_property
+    def rounding(self) -> float:
+        """What sums of the kernels may be off by in a log-ratio."""
+        size, most = len(self.excess), float(self.excess.max())
+        return 4.0 * (size + 8) * ROUND * min(1.0, most)
+
+    @cached_property
+    def decay_and_fall(self) -> tuple[Floats, Floats]:
+        """e^-G and 1 - e^-G."""
+        return np.exp(-self.matrix), -np.expm1(-self.matrix)
+
+    @cached_property
+    def floor(self) -> float:
+        """The least entry of e^G - 1 off the diagonal."""
+        return least_off_diagonal(self.excess)
+
+    @cached_property
+    def weight(self) -> Floats:
+        """e^G."""
+        return 1.0 + self.excess
+
+    @cached_property
+    def corners(self) -> Floats:
+        """The extreme rays of the cone on few states, one a row.
+
+        On an extreme ray enough constraints are tight to link all states: v follows from a tree and
+        a direction for each edge. Trees whose v breaks a constraint by more than rounding are none.
+        """
+        logs = _tree_paths(len(self.matrix)) @ closure(self.matrix).ravel()
+        apart = logs[:, :, None] - logs[:, None, :] - self.matrix
+        rays: Floats = np.exp(logs[(apart <= BROKEN * self.largest).all(axis=(1, 2))])
+        return rays
+
+
 def leak(laws: PairLaws, growth: Floats, rule: Rule) -> Floats:
     """Λ(row x, row x'; growth) for all ordered pairs, as a (k,k) matrix with diagonal 0.
 
@@ -175,32 +235,31 @@ def leak(laws: PairLaws, growth: Floats, rule: Rule) -> Floats:
     """
     best = np.full(laws.gained.shape, np.inf)
     np.fill_diagonal(best, 0.0)
-    tighten(best, 0.0, laws, growth, rule)
+    tighten(best, 0.0, laws, Growth(growth), rule)
     return best
 
 
-def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rule) -> None:
+def tighten(best: Floats, cost: float, laws: PairLaws, growth: Growth, rule: Rule) -> None:
     """best becomes min(best, cost + Λ(row x, row x'; growth)), in place.
 
     Pairs that cannot fall below best are given up early, which makes a second lag cheap.
     """
-    if rule == "cone" and len(growth) <= STATES_BY_CORNERS and growth.max() <= CEILING:
+    if rule == "cone" and len(growth.matrix) <= STATES_BY_CORNERS and growth.largest <= CEILING:
         _lower_corners(best, cost, laws, growth)
         return
     from shoal.mechanisms import cone_kernels as kernels
 
-    excess = _exponential_less_one(growth)
-    extra = laws.slack + 4.0 * (excess.shape[0] + 8) * ROUND * min(1.0, float(excess.max()))
     if rule == "largest":
-        kernels.lower_largest(best, cost, extra, laws.rows, excess)
+        extra = laws.slack + growth.rounding
+        kernels.lower_largest(best, cost, extra, laws.rows, growth.excess)
     elif rule == "caps":
-        decay = np.exp(-growth)
-        fall = -np.expm1(-growth)
-        floor = least_off_diagonal(excess)
-        error = 0.5 * laws.slack + 2.0 * ROUND
-        kernels.lower_caps(best, cost, extra, error, laws.rows, excess, decay, fall, floor)
+        extra, error = laws.slack + growth.rounding, 0.5 * laws.slack + 2.0 * ROUND
+        decay, fall = growth.decay_and_fall
+        kernels.lower_caps(
+            best, cost, extra, error, laws.rows, growth.excess, decay, fall, growth.floor
+        )
     elif rule == "cone":
-        _lower_cone(best, cost, extra, laws, growth)
+        _lower_cone(best, cost, laws, growth)
     else:
         raise InputError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")
 
@@ -233,39 +292,26 @@ def slopes(
     return found
 
 
-def _exponential_less_one(growth: Floats) -> Floats:
-    """e^G - 1, with entries over CEILING replaced by the kernels' HUGE."""
-    from shoal.mechanisms.cone_kernels import HUGE
-
-    return np.where(growth > CEILING, HUGE, np.expm1(np.minimum(growth, CEILING)))
-
-
-def _lower_cone(best: Floats, cost: float, extra: float, laws: PairLaws, growth: Floats) -> None:
+def _lower_cone(best: Floats, cost: float, laws: PairLaws, growth: Growth) -> None:
     """The cone rule; pairs whose certificate fails fall back on the caps."""
     from shoal.mechanisms.cone_tree import lower_cone
 
-    closed = closure(growth)
-    excess = _exponential_less_one(closed)
-    floor = least_off_diagonal(excess)
-    if lower_cone(best, cost, extra, laws.rows, 1.0 + excess, laws.optima.trees, floor):
+    closed, extra = growth.closed, laws.slack + growth.rounding
+    trees = laws.optima.trees
+    if lower_cone(best, cost, extra, laws.rows, closed.weight, trees, closed.floor):
         tighten(best, cost, laws, closed, "caps")
 
 
-def _lower_corners(best: Floats, cost: float, laws: PairLaws, growth: Floats) -> None:
+def _lower_corners(best: Floats, cost: float, laws: PairLaws, growth: Growth) -> None:
     """The cone rule on few states: the largest ratio over the corners, without compiled loops.
 
-    A ratio of linear functions is largest on an extreme ray of the cone, and on such a ray enough
-    constraints are tight to link all states: v follows from a tree and a direction for each edge.
-    Trees whose v breaks a constraint by more than rounding are no rays. Rounds up.
+    A ratio of linear functions is largest on an extreme ray of the cone. Rounds up.
     """
-    size, top = len(growth), float(growth.max())
-    logs = _tree_paths(size) @ closure(growth).ravel()
-    apart = logs[:, :, None] - logs[:, None, :] - growth
-    corners = np.exp(logs[(apart <= BROKEN * top).all(axis=(1, 2))])
+    size, corners = len(growth.matrix), growth.corners
     shown, base = laws.upper @ corners.T, laws.lower @ corners.T
     with np.errstate(divide="ignore", invalid="ignore"):  # rows that are compared with nothing
         told = np.log((shown[:, None, :] / base[None, :, :]).max(axis=2))
-    slack = laws.slack + (16.0 * (size + 4) + 4.0 * size**2 * top) * ROUND
+    slack = laws.slack + (16.0 * (size + 4) + 4.0 * size**2 * growth.largest) * ROUND
     same = (laws.upper[:, None, :] == laws.lower[None, :, :]).all(axis=2)
     leaks = cost + np.where(same, 0.0, told + slack)
     compared = laws.present[:, None] & laws.present[None, :]

@@ -38,6 +38,7 @@ from shoal.mechanisms.plans import (
     entry_level,
     eta_above,
     float_below,
+    keeps_total,
     noisy_plan,
     quietest_noise,
     task_guarantee,
@@ -137,7 +138,25 @@ def lifted(model: Model, query: Query | None, secrets: Secrets) -> EntryLift:
     return found
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss)
+COST_TOLERANCE = 1e-6  # relative: how far a scale is lowered before its loss decides
+
+
+def costs_more(task: Task, epsilon: Fraction, cost: float) -> bool:
+    """Return whether the lift's plan has more noise than `cost`, by one evaluation of the lift.
+
+    The lift grows with eta. Where it is above epsilon at the eta of Laplace noise that costs
+    slightly less, no plan of the lift costs so little. False where noise adds up to 0.
+    """
+    query = task.query
+    per_value = cost / len(query.labels)
+    if keeps_total(query) or not 0 < per_value < math.inf:
+        return False
+    step = float(query.lattice)
+    scale = Fraction(step / math.asinh(step / per_value) * (1 - COST_TOLERANCE))
+    return _largest_loss(task, query, query.lipschitz / scale, epsilon) > epsilon
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss, costs_more=costs_more)
 
 
 # What an ordinary entry-level DP release really guarantees under a family of models.

@@ -356,6 +356,10 @@ class Mechanism(NamedTuple):
     amount, and `rules` the theorems that add it to others, from its task and what it draws: nothing
     a plan says about itself is believed. Where its plans serve only part of the data the task
     covers, such as one series, it `narrows` it, and "best" leaves it aside.
+
+    Two functions keep "best" from calibrating what cannot win. `beaten_by` names the mechanisms
+    that never cost more on a task where they have a plan. `costs_more` says whether the plan for a
+    task and an amount is known to cost more than a given cost, before it is calibrated.
     """
 
     name: str
@@ -365,6 +369,8 @@ class Mechanism(NamedTuple):
     promise: Callable[[Task, Fraction], Guarantee] = task_guarantee
     rules: Callable[[Plan], tuple[Composition, ...]] = entry_rules
     narrows: Callable[[Task], bool] = lambda task: False
+    beaten_by: Callable[[Task], tuple[str, ...]] = lambda task: ()
+    costs_more: Callable[[Task, Fraction, float], bool] = lambda task, amount, cost: False
 
 
 # How likely a released value is close: (α, β)-accuracy, read off a plan.

@@ -25,6 +25,7 @@ from shoal.mechanisms.plans import (
 )
 
 NAME = "markov-quilt"
+LIFT = "lift"
 CHAIN = "chains"  # the sort of quilts whose end-points have a reach
 PAIRS = "quilts protect single entries; named pairs of events need another mechanism"
 UNIT = 2.0**-53  # half the distance from 1 to the next double
@@ -152,7 +153,13 @@ def _reach(plan: Plan) -> int | None:
     return reach if isinstance(reach, int) else None
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss, task_guarantee, rules)
+def beaten_by(task: Task) -> tuple[str, ...]:
+    """The lift, where its bound under every model is never above that of quilts."""
+    covered = each_entry(task.secrets) and all(model.lift_covers_quilts for model in task.family)
+    return (LIFT,) if covered else ()
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss, task_guarantee, rules, beaten_by=beaten_by)
 
 
 # Quilt noise from mixing times alone. Proof: markov_quilt_bound.md.
@@ -214,7 +221,7 @@ def bound_row_loss(plan: Plan) -> float:
     return max(bound.loss(eta) for bound in bounds)
 
 
-BOUND_ROW = Mechanism(BOUND, refuse_bound, calibrate_bound, bound_row_loss)
+BOUND_ROW = Mechanism(BOUND, refuse_bound, calibrate_bound, bound_row_loss, beaten_by=beaten_by)
 
 
 # The influence matrix: how far one entry reaches through its neighbours. Proof:

@@ -16,6 +16,7 @@ from shoal.mechanisms.plans import Mechanism
 # every row of every family; ties in cost go to the earlier row
 MECHANISMS: Table[Mechanism] = Table(lambda family: family.mechanisms)
 
+TOO_LARGE = "its computation needs more memory, or larger numbers, than there are"
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
 
 
@@ -38,10 +39,7 @@ def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
             raise Refused(f"{row.name} does not apply: {reason}")
         return _kept(row, row.calibrate(task, amount))
     except (MemoryError, OverflowError):
-        raise Refused(
-            f"{row.name} does not apply: its computation needs more memory, or larger numbers, "
-            "than there are"
-        ) from None
+        raise Refused(f"{row.name} does not apply: {TOO_LARGE}") from None
 
 
 def verify_promise(plan: Plan) -> float:

@@ -213,8 +213,8 @@ def exp_bounds(rate: Fraction, precision: int) -> tuple[int, int]:
     low, high = _reciprocal_exp(rate / 2**halvings, working)
     for _ in range(halvings):
         low = low * low >> working
-        high = _ceil_shift(high * high, working)
-    return low >> guard, _ceil_shift(high, guard)
+        high = -(-high * high >> working)  # rounds up
+    return low >> guard, -(-high >> guard)
 
 
 def _reciprocal_exp(exponent: Fraction, working: int) -> tuple[int, int]:
@@ -227,16 +227,12 @@ def _reciprocal_exp(exponent: Fraction, working: int) -> tuple[int, int]:
     while high_term > 1:
         k += 1
         low_term = (low_term * low_y >> working) // k
-        high_term = -(-_ceil_shift(high_term * high_y, working) // k)
+        high_term = -((-high_term * high_y >> working) // k)
         low_sum += low_term
         high_sum += high_term
     # y <= 1, so every later term is at most half the one before it: the tail is below the last.
     high_sum += high_term
     return (one << working) // high_sum, -(-(one << working) // low_sum)
-
-
-def _ceil_shift(value: int, bits: int) -> int:
-    return -(-value >> bits)
 
 
 # What a location stream asks of noise: a public law of the output given the hidden state.

@@ -36,6 +36,7 @@ from shoal.chains.lift.side import (
 from shoal.chains.lift.solver import MANY_STATES, FixedPoint
 from shoal.chains.lift.step import Ahead, Behind, EntryMetric, Steps, behind
 from shoal.chains.model import ChainLaw, MarkovChain
+from shoal.chains.quilt.least import least_quilt_loss
 from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
 from shoal.chains.quilt.scale import QuiltResult
 from shoal.core.codec import Bools, Floats
@@ -304,7 +305,7 @@ MOST_STATES_LIFTED = 300  # pairs of more states take minutes
 MOST_DENSE = 600  # where every state may follow every other, one number bounds all pairs
 MOST_SPARSE = 2048  # where few states can follow each, and neighbours serve for all pairs
 MOST_TUPLES = 600  # tuples of a longer memory, of which all pairs are compared
-SURVEYED = 300  # states beyond which quilts take longer than the lift, and only serve without it
+MAX_STATES_SURVEYED = 300  # beyond it quilts take longer than the lift, and only serve without it
 FEW_STATES = 32
 LITTLE = 2.0**-8  # of the budget: an eta whose loss tells where to look
 LOSSES_KEPT = 64  # losses of one model that are not evaluated twice
@@ -314,10 +315,11 @@ class EntryLiftOfChain:
     """What eta-DP tells about an entry of a chain, by the least of several bounds.
 
     With a linear query the metric is the query's own: entries whose weights are close are told
-    apart less. Without one any change of an entry counts eta. The quilt bound covers the lags a
-    long chain does not try; on a chain whose marginals settle too slowly to be followed, the lift
-    for every first law serves as well. `rows` are the laws of the next entry, one per state or
-    tuple: where they are too many the quilts serve alone.
+    apart less. Without one any change of an entry counts eta. On a chain whose marginals settle
+    too slowly to be followed, the lift for every first law serves as well. The quilt bound covers
+    lags that a long chain does not try: quilts are surveyed last, and only where
+    `least_quilt_loss` (of eta and a limit) does not show that they lose. `rows` are the laws of
+    the next entry, one per state or tuple: where they are too many the quilts serve alone.
     """
 
     def __init__(
@@ -328,6 +330,7 @@ class EntryLiftOfChain:
         quilts: ChainQuilts | None = None,
         unsettled: Callable[[LiftLoss | None], bool] = lambda found: False,
         any_start: Callable[[], Searchable] | None = None,
+        least_quilt_loss: Callable[[float, float], float] = lambda eta, below: 0.0,
     ) -> None:
         self._make = make
         self._model, self._quilts = model, quilts
@@ -335,7 +338,7 @@ class EntryLiftOfChain:
         self._largest: dict[float, LiftedModel] = {}
         self._rows, self._most = rows.shape[-2], most_states(rows)
         self._large = self._rows > self._most  # then the quilts serve alone
-        self._late = not self._large and self._rows > SURVEYED  # then quilts come last
+        self._least_quilt_loss = least_quilt_loss
         self._at = lru_cache(maxsize=LOSSES_KEPT)(_loss)
 
     @cached_property
@@ -349,21 +352,30 @@ class EntryLiftOfChain:
         return self._make_any_start()
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
-        """The first bound that is at most `enough`, else the least; the same whenever asked."""
+        """Return the first bound that is at most `enough`, else the least of all.
+
+        It depends on nothing that was asked before. Quilts are surveyed only where the cheapest
+        quilt of one node does not already lose as much as the lift.
+        """
         if self._large:
             return math.inf if self._quilts is None else self._quilts.loss(eta)
-        at, told = raised(eta), math.inf
-        if enough > 0 and self._quilts is not None and not self._late:
-            told = self._quilts.loss(eta)  # soon known, and all there is where time ran out
-            if told <= enough:
-                return told
+        at = raised(eta)
         found = self._at(self.own, at)
-        value = min(told, found.value)
+        value = found.value
         if value > enough and self._unsettled(found):
             value = min(value, self._at(self._any_start, at).value)
-        if value <= enough or self._quilts is None or (self._late and value < math.inf):
+        if value <= enough or self._quilts_lose(eta, value):
             return value
+        assert self._quilts is not None  # without quilts, quilts lose
         return min(value, self._quilts.loss(eta))
+
+    def _quilts_lose(self, eta: float, value: float) -> bool:
+        """Return whether no survey of quilts at `eta` gives less than `value`."""
+        if self._quilts is None:
+            return True
+        if math.isinf(value):
+            return False
+        return self._rows > MAX_STATES_SURVEYED or self._least_quilt_loss(eta, value) >= value
 
     def largest(self, epsilon: float) -> LiftedModel:
         if epsilon in self._largest:
@@ -380,16 +392,14 @@ class EntryLiftOfChain:
                 f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
                 f"at most {self._most} are compared: lower the order or merge states"
             )
-        quilt = None if self._late else self._quilt(epsilon)
-        likely = math.inf if quilt is None else 1 / quilt.sigma
-        if self._late:
-            likely = self._from_little(epsilon)
+        likely = math.inf if self._large else self._from_little(epsilon)
         found = None if self._large else self._largest_lift(self.own, epsilon, likely)
         if not self._large and self._unsettled(found):
             wider = self._largest_lift(self._any_start, epsilon, likely)
             found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
-        if found is None and self._late:
-            quilt = self._quilt(epsilon)
+        if found is not None and self._quilts_lose(found.eta, epsilon):
+            return found.told()
+        quilt = self._quilt(epsilon)
         if found is None and quilt is None:
             in_time("the lift")
             raise Refused(
@@ -471,6 +481,12 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
 
         return AnyInitialLift.of(model.transition, metric_of(query, model.size), model.length)
 
+    def least_quilt(eta: float, below: float) -> float:
+        """The loss of the cheapest quilt of one node; 0 with one matrix per step."""
+        if not model.homogeneous:
+            return 0.0
+        return least_quilt_loss(model.initial, model.transition, model.length, eta, below)
+
     return EntryLiftOfChain(
         model,
         model.transition,
@@ -480,6 +496,7 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
         chain_quilts(model, None),
         unsettled,
         any_start,
+        least_quilt,
     )
 
 
@@ -493,7 +510,20 @@ def any_initial_lift(model: AnyInitialLaw, query: Query | None) -> EntryLiftOfCh
         metric = metric_of(query, len(model.states))
         return AnyInitialLift.of(model.transition, metric, model.length)
 
-    return EntryLiftOfChain(model, model.transition, make, any_initial_quilts(model, None))
+    def least_quilt(eta: float, below: float) -> float:
+        """The loss of the cheapest quilt of one node, under one of the first laws."""
+        size = len(model.states)
+        return least_quilt_loss(
+            np.full(size, 1.0 / size), model.transition, model.length, eta, below
+        )
+
+    return EntryLiftOfChain(
+        model,
+        model.transition,
+        make,
+        any_initial_quilts(model, None),
+        least_quilt_loss=least_quilt,
+    )
 
 
 @lru_cache(maxsize=32)

@@ -21,6 +21,7 @@ from shoal.chains.lift.solver import FixedPoint, certified_fixed_point
 from shoal.chains.lift.step import Ahead, Behind, EntryMetric, behind, off_diagonal
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError
+from shoal.core.progress import in_time
 from shoal.core.walk import Powers, kernel_logs, next_support
 from shoal.mechanisms.cone import CEILING, Memory, Rule, bearable_rule
 
@@ -269,6 +270,7 @@ class AnyInitialLift(Searched):
         reached = both(odds.reach(last))
 
         def step(bound: Floats) -> Floats:
+            in_time("the lift")
             growth = np.full(lags, odds.largest(entry.metrics[0] + bound, last))
             told = odds.told(last, growth, entry.eta, lags)
             return np.where(reached, told, 0.0)

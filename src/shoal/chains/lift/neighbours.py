@@ -17,6 +17,7 @@ import numpy as np
 from shoal.chains.lift.solver import Tangent, certified_fixed_point
 from shoal.chains.lift.step import NEIGHBOURS
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
 from shoal.mechanisms.cone import UNKNOWN, PairLaws
 
@@ -60,6 +61,7 @@ class NeighbourSide:
 
     def image(self, known: Floats, metric: Floats, trees: Any) -> Floats:
         """What one more entry makes of the bound on neighbours. Rounds up."""
+        in_time("the lift")
         value, _, _, count = *self._slopes(known, metric, trees, 0), self._pairs[1]
         extra = self._slack + 16.0 * (self._pairs[0].shape[1] + 8) * UNIT
         rounded = value + 32.0 * (count + 4) * UNIT + extra

@@ -349,7 +349,7 @@ class LiftLoss(LiftedModel):
         """This loss, or the worst pair of possible values at `node` if that is larger."""
         total = (at_node + np.minimum(future + past, self.others)) * (1.0 + 2.0**-51)
         total = np.where(possible[:, None] & possible[None, :], total, 0.0)
-        x, other = (int(i) for i in np.unravel_index(int(total.argmax()), total.shape))
+        x, other = divmod(int(total.argmax()), len(total))
         if not total[x, other] > self.value:
             return self
         return replace(

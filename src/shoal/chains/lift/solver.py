@@ -20,7 +20,7 @@ from shoal.chains.lift.step import LAGS, Ahead, EntryMetric, View, image, off_di
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import in_time
 from shoal.core.walk import Kernel
-from shoal.mechanisms.cone import CEILING, Rule, slopes, tighten
+from shoal.mechanisms.cone import CEILING, Growth, Rule, slopes, tighten
 
 WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up
@@ -67,15 +67,11 @@ class Tangent:
 
 
 def certified_fixed_point(
-    mapped: Step, start: Floats, enough: float, at: TangentAt | None = None
+    step: Step, start: Floats, enough: float, at: TangentAt | None = None
 ) -> Floats:
     """A bound near the least fixed point of an increasing step that lies above its image, or the
     image of one; inf where none was found. `start` is where the search begins; with the tangent of
     the step it is Newton's."""
-
-    def step(bound: Floats) -> Floats:
-        in_time("the lift")
-        return mapped(bound)
 
     if at is not None:
         warm = start.any() and (
@@ -322,6 +318,7 @@ def limit(
 
     def found(lag_of: Ints | None, guess: Floats, enough: float) -> Floats:
         def step(bound: Floats) -> Floats:
+            in_time("the lift")
             return image(bound, lags, ahead, entry, rule, lag_of)
 
         def tangent_at(bound: Floats) -> Tangent | None:
@@ -378,10 +375,11 @@ def _one_number(
             return FixedPoint.unknown(size)
         lags = sorted({pair.best(most + level)[1] for pair in pairs})
         bound = off_diagonal(size, np.inf)
+        growth = Growth(off_diagonal(size, most + level))
         for lag in lags:  # pairs below the level already are not looked at again
             price = entry.at(lag)[1]
             part = np.where(bound > level, bound, -np.inf)
-            tighten(part, price, ahead.laws(lag), off_diagonal(size, most + level), "largest")
+            tighten(part, price, ahead.laws(lag), growth, "largest")
             bound = np.where(bound > level, part, bound)
         if bound.max() <= level:
             return FixedPoint(bound, tuple(lags))
@@ -499,11 +497,13 @@ def _scan(
         told, chosen = _best_lags(bound, lags, ahead, entry, rule)
         best = np.minimum(best, told)
     useful, worth = set(lags), _lag_search(len(bound))[0]
+    growths = entry.grown_by(bound)
     few = chosen is not None and bool(np.isfinite(best[ahead.pairs]).all())
     for lag in _between(lags, tried) if few else range(1, LAGS + 1):
         in_time("the lift")
         tried.add(lag)
-        metric, price = entry.at(lag)
+        shown = min(lag, len(growths))
+        price = (lag - shown) * entry.eta
         endless = np.isinf(best) & ahead.pairs
         if price >= best[np.isfinite(best)].max():
             if not endless.any():
@@ -513,7 +513,7 @@ def _scan(
         if chosen is not None and lag in lags:
             continue  # looked at already
         before = best.copy()
-        tighten(best, price, ahead.laws(lag), metric + bound, rule)
+        tighten(best, price, ahead.laws(lag), growths[shown - 1], rule)
         won = best < before * (1.0 - worth)
         if lag in useful or won.any():
             useful.add(lag)
@@ -572,10 +572,12 @@ def _best_lags(
 ) -> tuple[Floats, Ints]:
     """The image by all of the lags, and for each pair the lag it is from."""
     best, chosen = off_diagonal(len(bound), np.inf), np.full(bound.shape, lags[0])
+    growths = entry.grown_by(bound)
     for lag in lags:
-        metric, price = entry.at(lag)
+        shown = min(lag, len(growths))
         before = best.copy()
-        tighten(best, price, ahead.laws(lag), metric + bound, rule)
+        price = (lag - shown) * entry.eta
+        tighten(best, price, ahead.laws(lag), growths[shown - 1], rule)
         chosen[best < before] = lag
     return best, chosen
 

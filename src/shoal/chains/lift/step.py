@@ -18,6 +18,7 @@ from shoal.core.errors import InputError
 from shoal.core.walk import UNIT, Kernel, Powers, PowerWalk, next_support, time_reversal
 from shoal.mechanisms.cone import (
     CEILING,
+    Growth,
     Memory,
     PairLaws,
     Remembered,
@@ -51,6 +52,7 @@ class Ahead:
         self._drift = drift
         self._known: dict[int, PairLaws] = {}
         self._optima: Remembered = {}
+        self._held: dict[int, PairLaws] = {}  # the laws with the optima of this search
         self._beside: list[NeighbourSide | None] = []
         self._promise = np.empty((2, 0, walk.size, walk.size))
         present = np.asarray(walk.kernel(0, 1).possible.any(axis=1))
@@ -77,18 +79,22 @@ class Ahead:
 
     def laws(self, lag: int) -> PairLaws:
         """Rows of the lag-step law; their error counts every rounding."""
+        held = self._held.get(lag)
+        if held is not None:
+            return held
         known = self._known.get(lag)
         if known is None:
             kernel = self._walk.kernel(0, lag)
             error = self._drift + lag * self._own_error + _rounding(lag, self._walk.size)
             known = prepare(kernel.values, possible=kernel.possible, error=error)
             self._known[lag] = known
-        return known.remembering(self._optima, lag)
+        self._held[lag] = known.remembering(self._optima, lag)
+        return self._held[lag]
 
     def remembering(self, optima: Remembered) -> Ahead:
         """The same laws with the optima of one search."""
         own = copy(self)
-        own._optima = optima
+        own._optima, own._held = optima, {}
         return own
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
@@ -337,6 +343,10 @@ class EntryMetric:
         shown = min(lag, len(self.metrics))
         return self.metrics[shown - 1], (lag - shown) * self.eta
 
+    def grown_by(self, bound: Floats) -> list[Growth]:
+        """The metrics, each raised by what is known to lie beyond the entry."""
+        return [Growth(metric + bound) for metric in self.metrics]
+
     def scaled(self, factor: float) -> EntryMetric:
         """The same metric in units of `factor`."""
         return EntryMetric(tuple(factor * metric for metric in self.metrics), factor * self.eta)
@@ -396,14 +406,14 @@ def next_bound(
     """
     size = len(history.bounds[-1])
     best = off_diagonal(size, entries * entry.eta * (1.0 + 2.0**-52))
-    tighten(best, 0.0, view.laws(1), entry.at(1)[0] + history.bounds[-1], rule)
+    tighten(best, 0.0, view.laws(1), Growth(entry.at(1)[0] + history.bounds[-1]), rule)
     scan = entries <= ALL_LAGS or entries % RESCAN == 0
     lags = _promising(best, entries, history, view, entry) if scan else history.winners
     won: list[int] = []
     for tried, lag in enumerate(lags):
         metric, price = entry.at(lag)
         before = best.copy()
-        tighten(best, price, view.laws(lag), metric + history.bounds[-lag], rule)
+        tighten(best, price, view.laws(lag), Growth(metric + history.bounds[-lag]), rule)
         if (best < before).any():
             won.append(lag)
         elif entries > ALL_LAGS and tried >= PATIENCE + 2 * len(won):
@@ -452,13 +462,18 @@ def image(
     image holds for every n: a lag longer than n is covered by the nη of group privacy. That is so
     for whatever lags each pair tries: with `lag_of` it tries that one alone.
     """
-    best = off_diagonal(len(bound), np.inf)
+    best = np.full(bound.shape, np.inf)
+    np.fill_diagonal(best, 0.0)
+    growths: dict[int, Growth] = {}
     for lag in lags:
-        metric, price = entry.at(lag)
+        shown = min(lag, len(entry.metrics))
+        if shown not in growths:
+            growths[shown] = Growth(entry.metrics[shown - 1] + bound)
+        growth, price = growths[shown], (lag - shown) * entry.eta
         if lag_of is None:
-            tighten(best, price, view.laws(lag), metric + bound, rule)
+            tighten(best, price, view.laws(lag), growth, rule)
             continue
         part = np.where(lag_of == lag, best, -np.inf)  # nothing falls below that: passed over
-        tighten(part, price, view.laws(lag), metric + bound, rule)
+        tighten(part, price, view.laws(lag), growth, rule)
         best = np.where(lag_of == lag, part, best)
     return best

@@ -24,7 +24,7 @@ from shoal.chains.lift.step import FAINT, Ahead, Behind, EntryMetric, View, imag
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
-from shoal.mechanisms.cone import Rule, tighten
+from shoal.mechanisms.cone import Growth, Rule, tighten
 
 LONGEST = 0.02  # of the entries a side reaches: the longest stretch, and the longest lag
 SHORT_LAGS = (1, 2, 4, 8)  # tried besides the length of a stretch, where the limit needs such
@@ -102,7 +102,7 @@ class Trail:
                 continue
             metric, price = self.entry.at(lag)
             before = self.seen(first - lag, first + width - lag, first - lag)
-            tighten(told, price, view.laws(lag), metric + before, self.rule)
+            tighten(told, price, view.laws(lag), Growth(metric + before), self.rule)
         return told + self.odds(first, first + width, first).T
 
     def seen(self, first: int, end: int, against: int) -> Floats:

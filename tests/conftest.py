@@ -10,6 +10,7 @@ from hypothesis import settings
 # the same cases in every run, and no clock: SHOAL_EXPLORE=1 looks for new ones
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000)
+os.environ["SHOAL_PLAN_CACHE"] = ""  # tests of the folder itself name one
 settings.load_profile("explore" if os.environ.get("SHOAL_EXPLORE") else "repeatable")
 
 

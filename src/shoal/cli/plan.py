@@ -206,6 +206,10 @@ def plan(
             rows = {**comparison.alternatives, own.mechanism: own}
             every = request.data.every
             comparison = replace(comparison, plan=own, alternatives=rows, every=every)
+    if comparison.every is None and not watch.cut:
+        from shoal.cli.plan_cache import keep_plan
+
+        keep_plan(request, comparison.plan)
     view: PlanView | None = plan_act("show_plan", comparison.plan)
     if as_json:
         more = {} if view is None else view.more(comparison.plan)

@@ -311,7 +311,11 @@ class Source:
             with show.working("checking the plan"):
                 return rechecked(stored, self.path)
         with show.working("calibrating"), self.document.limited():
-            return self.document.plan(parts=self.columns.parts)
+            if self.columns.parts:
+                return self.document.plan(parts=True)
+            from shoal.cli.plan_cache import plan_of_spec
+
+            return plan_of_spec(self.document)
 
 
 def load_plan(path: Path, columns: NamedColumns | None = None) -> tuple[Plan, NamedColumns]:

@@ -54,7 +54,7 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool =
             told(number, len(table.MECHANISMS))
             found[name] = _attempt(name, task, amount)
     notion = task.secrets.notion
-    fit = [plan for plan in found.values() if isinstance(plan, Plan) and _fits(plan, task)]
+    fit = [plan for plan in found.values() if isinstance(plan, Plan) and fits(plan, task)]
     alternatives = {name: p if isinstance(p, Plan) else str(p) for name, p in found.items()}
     if not fit:
         for why in found.values():
@@ -115,7 +115,7 @@ def _let_be(plan: Plan) -> float:
     return max(NOISE_NOT_WORTH_TIME, exact.missed(plan))
 
 
-def _fits(plan: Plan, task: Task) -> bool:
+def fits(plan: Plan, task: Task) -> bool:
     """Return whether the plan is proved, gives what the secrets ask for, and covers all data."""
     promise = plan.guarantee
     covers = not table.MECHANISMS[plan.mechanism].narrows(task)
@@ -155,7 +155,7 @@ def _why_hopeless(
     winner = next((name for name in row.beaten_by(task) if _has_plan(found.get(name))), None)
     if winner is not None:
         return f"not calibrated: it never needs less noise than {winner}{by_name}"
-    fit = [plan for plan in found.values() if isinstance(plan, Plan) and _fits(plan, task)]
+    fit = [plan for plan in found.values() if isinstance(plan, Plan) and fits(plan, task)]
     near = next((plan for plan in fit if plan.mechanism == exact.NAME), None)
     if near is not None and row.name != exact.STEPS_NAME and _is_least(near, task, amount):
         if _let_be(near) > NOISE_NOT_WORTH_TIME:

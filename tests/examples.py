@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,8 @@ from shoal.contexts.stream import ContextStream
 from shoal.core import charge
 from shoal.core.charge import Guarantee
 from shoal.core.errors import Refused
-from shoal.core.plan import Additive, Answer, Error, Sampler, Stream
+from shoal.core.plan import Additive, Answer, Error, Plan, Sampler, Stream
+from shoal.core.registry import loads
 from shoal.core.task import EachEntry
 from shoal.events.event import sequence, stay, visit
 from shoal.events.secrets import Events
@@ -39,6 +43,7 @@ from shoal.places.map import HexGrid, RoadMap
 from shoal.places.stream import LocationStream
 from shoal.records.sources import FriendModel
 from tests.contract.tasks import TASKS, short_day
+from tests.stored_samples import read_text
 
 BY_HAND: tuple[Any, ...] = (
     FriendModel(b=0.5, c=2.0),
@@ -80,6 +85,8 @@ BY_HAND: tuple[Any, ...] = (
 )
 
 
+STORED_PLANS = Path(__file__).parent / "data" / "stored-0.2" / "plans.jsonl.gz"
+
 # tasks that between them make every kind of model and certificate, and take no time
 QUICK = (
     "count",
@@ -116,7 +123,7 @@ QUICK = (
 def examples() -> tuple[Any, ...]:
     """Hand-made values, and every part of every plan that any mechanism makes of any task."""
     found: dict[str, Any] = {repr(part): part for value in BY_HAND for part in parts(value)}
-    for value in _made():
+    for value in chain(_made(), _retired_plans()):
         for part in parts(value):
             found.setdefault(getattr(part, "fingerprint", repr(part)), part)
     return tuple(found.values())
@@ -133,13 +140,24 @@ def parts(value: Any) -> Iterator[Any]:
             yield from parts(item)
 
 
+def _retired_plans() -> Iterator[Plan]:
+    """Yield stored plans of mechanisms that make no new ones."""
+    for line in read_text(STORED_PLANS).splitlines():
+        stored = json.loads(line)
+        if MECHANISMS[stored["mechanism"]].retired:
+            plan = loads(json.dumps(stored["document"]))
+            assert isinstance(plan, Plan)
+            yield plan
+
+
 def _made() -> Iterator[Any]:
     for name in QUICK:
         task = TASKS[name]
         yield task
         for row in MECHANISMS.values():
             try:
-                plan = row.calibrate(task, Fraction(1, 2)) if row.refuse(task) is None else None
+                takes = not row.retired and row.refuse(task) is None
+                plan = row.calibrate(task, Fraction(1, 2)) if takes else None
             except Refused:
                 plan = None
             if plan is not None:

@@ -251,14 +251,15 @@ DELTAS = (Fraction(1, 10), Fraction(1, 3), Fraction(7, 10))  # rises of a belief
 # refused only once computed: no plan to hold to anything
 LATE: dict[str, tuple[str, ...]] = {
     "wasserstein": ("long",),
-    "dependent-additive": tuple(TASKS),  # makes no new plans
     "influence-matrix": tuple(name for name in TASKS if not name.startswith("weak")),
 }
 OWN: dict[str, tuple[str, ...]] = {
     row: tuple(
         name
         for name in TASKS
-        if name not in LATE.get(row, ()) and mechanism.refuse(TASKS[name]) is None
+        if name not in LATE.get(row, ())
+        and not mechanism.retired
+        and mechanism.refuse(TASKS[name]) is None
     )
     for row, mechanism in MECHANISMS.items()
 }

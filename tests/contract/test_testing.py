@@ -38,7 +38,7 @@ def planted() -> Iterator[Callable[[Callable[[Plan], Plan]], str]]:
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_every_family_keeps_the_contract(family: Any) -> None:
-    quick = {row: [TASKS[OWN[row][0]]] for row in family.mechanisms}
+    quick = {row: [TASKS[OWN[row][0]]] for row in family.mechanisms if OWN[row]}
     deltas = family.name == "contexts"
     some = amounts("count" if not deltas else next(iter(OWN["mask-hybrid"])))[1:2]
     check_family(family.name, quick, amounts=some)

@@ -43,7 +43,11 @@ APART = (  # for other models: tests/records/test_audit.py
     "dependent-published",
     "dependent-published-18",
 )
-ROWS = sorted(name for name in MECHANISMS if not name.startswith(STREAMS) and name not in APART)
+ROWS = sorted(
+    name
+    for name, row in MECHANISMS.items()
+    if not (row.retired or name.startswith(STREAMS) or name in APART)
+)
 
 
 def plans(row: str, wanted: int, seed: int) -> list[Plan]:
@@ -139,9 +143,9 @@ def test_every_mechanism_is_audited_on_random_tasks() -> None:
     """A row added to the table without such an audit fails here."""
     audited = {*ROWS, *places.ROWS, *ties.ROWS, *networks.ROWS, *suppression.SOUND, *events.ROWS}
     audited |= {*table.ROWS, *steps.ROWS}
-    assert set(MECHANISMS) - audited == {
-        "mask-sensitive"
-    }  # which promises nothing, and is found out
+    retired = {name for name, row in MECHANISMS.items() if row.retired}
+    # mask-sensitive promises nothing, and is found out
+    assert set(MECHANISMS) - audited - retired == {"mask-sensitive"}
 
 
 def test_the_exact_mechanism_is_tight() -> None:

@@ -113,7 +113,7 @@ def test_a_stored_plan_of_eq_18_is_checked_again_and_no_new_one_is_made() -> Non
     """The plan of a scale that is enough is confirmed, one of 1 % less noise is not."""
     task = Task(query=CellSum(), secrets=EachEntry(), family=(interval_pairs(4),))
     row = MECHANISMS["dependent-additive"]
-    with pytest.raises(Refused, match="makes no new plans, because dependent-means never needs"):
+    with pytest.raises(Refused, match="makes no new plans: dependent-means never needs"):
         calibrated(row, task, ONE)
     found = [printed_losses(*member, 3.0) * 3.0 for member in pairs_and_contributions(task)]
     proof = AdditiveTiesCertificate.of(found)
@@ -126,9 +126,8 @@ def test_a_stored_plan_of_eq_18_is_checked_again_and_no_new_one_is_made() -> Non
 
 def test_coefficients_are_for_sums_only() -> None:
     task = Task(query=Largest(), secrets=EachEntry(), family=(interval_pairs(4),))
-    for row in ("dependent-means", "dependent-additive"):
-        with pytest.raises(Refused, match="not a sum of one contribution per record"):
-            calibrated(MECHANISMS[row], task, ONE)
+    with pytest.raises(Refused, match="not a sum of one contribution per record"):
+        calibrated(MECHANISMS["dependent-means"], task, ONE)
     assert scale_of(calibrated(MECHANISMS["group"], task, ONE)) == 3
     for row in ("dependent-published", "dependent-published-18", "correlated-sensitivity"):
         assert not calibrated(MECHANISMS[row], task, ONE).guarantee.proved

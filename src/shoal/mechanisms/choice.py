@@ -187,7 +187,7 @@ def _is_least(plan: Plan, task: Task, amount: Fraction) -> bool:
 def _refusal(row: Mechanism, task: Task) -> str | InputError | None:
     """Why the row does not take the task, also where asking it fails; None where it takes it."""
     try:
-        return row.refuse(task)
+        return f"it makes no new plans: {row.retired}" if row.retired else row.refuse(task)
     except Refused as why:
         return str(why).removeprefix(f"{row.name} does not apply: ")
     except InputError as why:

@@ -355,7 +355,8 @@ class Mechanism(NamedTuple):
     from its task and what it draws. `promise` is what a plan of this row may say for a task and an
     amount, and `rules` the theorems that add it to others, from its task and what it draws: nothing
     a plan says about itself is believed. Where its plans serve only part of the data the task
-    covers, such as one series, it `narrows` it, and "best" leaves it aside.
+    covers, such as one series, it `narrows` it, and "best" leaves it aside. A `retired` mechanism
+    says why it makes no new plans; `loss`, `promise` and `rules` still serve its stored plans.
 
     Two functions keep "best" from calibrating what cannot win. `beaten_by` names the mechanisms
     that never cost more on a task where they have a plan. `costs_more` says whether the plan for a
@@ -369,6 +370,7 @@ class Mechanism(NamedTuple):
     promise: Callable[[Task, Fraction], Guarantee] = task_guarantee
     rules: Callable[[Plan], tuple[Composition, ...]] = entry_rules
     narrows: Callable[[Task], bool] = lambda task: False
+    retired: str = ""
     beaten_by: Callable[[Task], tuple[str, ...]] = lambda task: ()
     costs_more: Callable[[Task, Fraction, float], bool] = lambda task, amount, cost: False
 

@@ -34,6 +34,8 @@ def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
     A plan that says itself that it is not proved may fail: it is there to show by how much.
     """
     try:
+        if row.retired:
+            raise Refused(f"{row.name} does not apply: it makes no new plans: {row.retired}")
         reason = row.refuse(task)
         if reason is not None:
             raise Refused(f"{row.name} does not apply: {reason}")

@@ -213,10 +213,8 @@ class AdditiveTiesCertificate(TiesCertificate):
 
 
 def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
-    """Refuse to make a plan: stored plans keep their re-check and their composition rule."""
-    raise Refused(
-        f"{ADDITIVE} makes no new plans, because {MEANS} never needs more noise; use {MEANS}"
-    )
+    """Raise Refused: the mechanism is retired."""
+    raise Refused(f"{ADDITIVE} makes no new plans: {ADDITIVE_MECHANISM.retired}")
 
 
 def additive_loss(plan: Plan) -> float:
@@ -228,5 +226,10 @@ def additive_loss(plan: Plan) -> float:
 
 
 ADDITIVE_MECHANISM = Mechanism(
-    ADDITIVE, refuse_unless_sum, calibrate_additive, additive_loss, records_guarantee
+    ADDITIVE,
+    refuse_unless_sum,
+    calibrate_additive,
+    additive_loss,
+    records_guarantee,
+    retired=f"{MEANS} never needs more noise; use {MEANS}",
 )

@@ -1,8 +1,8 @@
 """Shoal releases correlated data with provable privacy.
 
 What most people need is named here; what belongs to one kind of data is under `shoal.chains`,
-`shoal.networks`, `shoal.records`, `shoal.places`, `shoal.contexts`. Everything is imported when
-first used, so that `import shoal` is quick.
+`shoal.networks`, `shoal.records`, `shoal.places`, `shoal.contexts`, `shoal.share`. Everything is
+imported when first used, so that `import shoal` is quick.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         networks as networks,
         places as places,
         records as records,
+        share as share,
     )
     from shoal.attacks.beliefs import attack as attack
     from shoal.audit import audit as audit

@@ -9,5 +9,6 @@ from shoal.mechanisms.family import FAMILY as MECHANISMS
 from shoal.networks.family import FAMILY as NETWORKS
 from shoal.places.family import FAMILY as PLACES
 from shoal.records.family import FAMILY as RECORDS
+from shoal.share.family import FAMILY as SHARE
 
-BUILT_IN = (MECHANISMS, EVENTS, CHAINS, NETWORKS, RECORDS, PLACES, CONTEXTS)
+BUILT_IN = (MECHANISMS, EVENTS, CHAINS, NETWORKS, RECORDS, PLACES, CONTEXTS, SHARE)

@@ -39,6 +39,9 @@ from shoal.records.kmeans import centroids
 from shoal.records.pairwise import Dependence, RecordGroups
 from shoal.records.queries import degree_distribution, number_histogram, number_mean
 from shoal.records.sources import FriendModel
+from shoal.share.place import PermanentPlace
+from shoal.share.plan import PermanentPlaces, Tracks
+from shoal.share.roads import Roads
 from tests.contract.network_tasks import network_tasks, turned_network, turned_variables
 from tests.locations import running_task, town_task
 
@@ -75,6 +78,13 @@ def busier_day() -> DayChain:
     """The same contexts and slots, more often at work: a second chain an adversary may hold."""
     step = [[0.6, 0.35, 0.05], [0.25, 0.7, 0.05], [0.4, 0.2, 0.4]]
     return DayChain.of(step, initial=[0.7, 0.25, 0.05], states=PLACES, slots=4)
+
+
+def small_town() -> Roads:
+    """Two candidates, two gates, and a road that all rides share."""
+    pairs = [(0, 2), (1, 3), (0, 3), (2, 4), (3, 4), (4, 5)]
+    points = [(52.5, 13.4), (52.501, 13.4), (52.5, 13.41), (52.501, 13.41), (52.5, 13.42)]
+    return Roads.of([*points, (52.5, 13.43)], pairs + [(b, a) for a, b in pairs], [0.125] * 12)
 
 
 def short_day() -> DayChain:
@@ -241,6 +251,12 @@ TASKS: dict[str, Task] = {
         count(["well", "ill"], "ill"),
         flu_table(),
         secrets=SecretPairs.of([_ill("X1"), _ill("X3")]),
+    ),
+    "rides": Task(query=Tracks(6), secrets=PermanentPlace.of((0, 1)), family=(small_town(),)),
+    "rides-of-two-places": Task(
+        query=Tracks(6),
+        secrets=PermanentPlaces((PermanentPlace.of((0, 1), within=250), PermanentPlace.of((2, 3)))),
+        family=(small_town(),),
     ),
     **network_tasks(),
 }

@@ -48,7 +48,8 @@ PLAN_MODULES = 64  # of a histogram or a count over a chain; files are smaller t
 STEP_MODULES = {8: 14, 3: 20}  # by the steps before it: the first ones are judged by every rule
 
 # packages that are imported for the record of their family, whatever is planned
-RECORDS = [f"shoal.{name}" for name in ("events", "networks", "records", "places", "contexts")]
+OTHERS = ("events", "networks", "records", "places", "contexts", "share")
+RECORDS = [f"shoal.{name}" for name in OTHERS]
 
 COUNTED = """
 import sys
@@ -74,8 +75,7 @@ def test_a_plan_of_a_chain_imports_few_modules(tmp_path: Path, query: str) -> No
         if name not in RECORDS and not (name.endswith(".family") or name == "shoal.families")
     ]
     assert len(loaded) <= PLAN_MODULES, sorted(loaded)
-    others = ("events", "networks", "records", "places", "contexts")
-    assert [name for name in loaded if name.split(".")[1:2] in [[one] for one in others]] == []
+    assert [name for name in loaded if name.split(".")[1:2] in [[one] for one in OTHERS]] == []
 
 
 @pytest.mark.parametrize("before", STEP_MODULES)

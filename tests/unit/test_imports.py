@@ -17,7 +17,7 @@ import pytest
 import shoal
 
 PACKAGE = Path(shoal.__file__).parent
-FAMILIES = ("chains", "networks", "records", "places", "contexts")
+FAMILIES = ("chains", "networks", "records", "places", "contexts", "share")
 STOREYS = (
     "core",
     "geometry",

@@ -13,7 +13,7 @@ import pytest
 import shoal
 from shoal.core import homes
 
-PUBLIC = ("mechanisms", "chains", "contexts", "networks", "places", "records")
+PUBLIC = ("mechanisms", "chains", "contexts", "networks", "places", "records", "share")
 FACES = [shoal, *(import_module(f"shoal.{name}") for name in PUBLIC)]
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 EACH_NAME = pytest.mark.parametrize(

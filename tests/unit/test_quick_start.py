@@ -36,7 +36,7 @@ def loaded(folder: Path, *arguments: str) -> list[str]:
 def test_the_plan_of_a_chain_loads_no_other_family(tmp_path: Path) -> None:
     (tmp_path / "chain.toml").write_text(SERIES)
     ours = [name for name in loaded(tmp_path, "plan", "chain.toml") if name.startswith("shoal.")]
-    others = ("networks", "records", "places", "contexts")
+    others = ("networks", "records", "places", "contexts", "share")
     inside = [name for name in ours if name.startswith(tuple(f"shoal.{one}." for one in others))]
     assert {name.rpartition(".")[2] for name in inside} == {"family"}  # the typed records alone
     assert len(ours) <= MOST, len(ours)

@@ -46,6 +46,7 @@ def lines(name: str) -> list[Any]:
 
 
 VALUES, PLANS, STREAMS, STATES = map(lines, ("values", "plans", "streams", "gateway"))
+RIDES = [json.loads(line) for line in (FOLDER.parent / "stored-rides.jsonl").open()]
 LEDGER = json.loads(read_text(FOLDER / "ledger.json.gz"))
 
 
@@ -61,7 +62,7 @@ def plan_with(fingerprint: str) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("document", VALUES, ids=lambda one: one["value"]["kind"])
+@pytest.mark.parametrize("document", [*VALUES, *RIDES], ids=lambda one: one["value"]["kind"])
 def test_a_value_comes_back_with_its_fingerprint(document: dict[str, Any]) -> None:
     value = loads(json.dumps(document))
     assert isinstance(value, Value)
@@ -73,7 +74,8 @@ def test_a_value_comes_back_with_its_fingerprint(document: dict[str, Any]) -> No
 def test_every_kind_was_stored() -> None:
     older = (json.loads(line)["value"] for line in OLDER.read_text().splitlines())
     stored = [one["value"] for one in VALUES] + [one["document"]["value"] for one in PLANS]
-    found = set(kinds_in([*older, *stored]))
+    rides = [one["value"] for one in RIDES]
+    found = set(kinds_in([*older, *stored, *rides]))
     assert found >= {*KINDS}, "add a folder of samples with the kinds that are new"
 
 

@@ -213,7 +213,27 @@ class OneStream(AddingRule):
         return f"all steps of one stream together, and nothing beside it: {told}".rstrip(".")
 
 
-Composition = AsEntryDP | SameQuilts | AsGroupDP | PerStep | Alone | OneStream
+@dataclass(frozen=True, slots=True, eq=False)
+class PerPair(OneStream):
+    """Legs of one history add one number per ordered pair of hidden places; none passes epsilon.
+
+    `zone` and `model` are fingerprints. The numbers follow from the stored outputs, so a history
+    has one zone, one model and one epsilon for ever.
+    """
+
+    kind = "per-pair"
+
+    zone: str = ""
+    model: str = ""
+
+    def describe(self) -> str:
+        return (
+            "every leg adds its charge to one number per ordered pair of hidden places, and no "
+            "number passes epsilon; nothing else about the same rides adds"
+        )
+
+
+Composition = AsEntryDP | SameQuilts | AsGroupDP | PerStep | Alone | OneStream | PerPair
 
 # What every sampler asks of a source of randomness, and the one source for real releases.
 

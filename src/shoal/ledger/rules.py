@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.charge import NOTIONS, Alone, Part, PerStep, SameQuilts
+from shoal.core.charge import NOTIONS, Alone, Part, PerPair, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
@@ -360,13 +360,33 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
     return _total(tally, "pufferfish", Fraction(worst), SAME, text)
 
 
+def per_pair(tally: Tally, conversions: Conversions) -> Total | str:
+    """Return epsilon for all legs of one history of tracks, however many.
+
+    The plan's rule adds what each leg shows to one number per pair of hidden places, from the
+    stored outputs alone, and shows no leg that would raise a number above epsilon. share/share.md.
+    """
+    if len(tally) != 1 or tally.placed:
+        return "tracks of one place are one history, with one map, one zone and one epsilon"
+    ((plan, _),) = tally
+    if not plan.rules(PerPair):
+        return _missing(plan, "no charges of pairs of places")
+    promised = own_guarantee(tallied([plan]), conversions)
+    if isinstance(promised, str):
+        return promised
+    text = f"{tally.charges} leg(s) of one history keep every pair within its promise together"
+    return _total(tally, promised.notion, promised.amount, PAIRS, text)
+
+
 OWN, GROUP, PER_STEP, QUILTS, LIFT = "own guarantee", "group", "per step", "same quilts", "lift"
 SAME, EVENTS, AFTER = "same answer", "event lift", "one after the other"
+PAIRS = "per pair"
 
 RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(OWN, own_guarantee),
     Rule(GROUP, group),
     Rule(PER_STEP, per_step),
+    Rule(PAIRS, per_pair),
     Rule(TIES, ties),
     Rule(QUILTS, same_quilts),
     Rule(LIFT, lift),

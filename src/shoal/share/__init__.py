@@ -1,0 +1,20 @@
+"""Publishing rides and hiding where one lives, over all rides together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.core import face
+
+if TYPE_CHECKING:
+    from shoal.share.history import History as History, Leg as Leg, ShownLeg as ShownLeg
+    from shoal.share.place import PermanentPlace as PermanentPlace
+    from shoal.share.plan import (
+        PermanentPlaces as PermanentPlaces,
+        Tracks as Tracks,
+        plan_share as plan_share,
+    )
+    from shoal.share.roads import Roads as Roads
+    from shoal.share.stream import ShareStream as ShareStream
+
+__getattr__, __dir__, __all__ = face(__name__)

@@ -25,8 +25,18 @@ from shoal.core.records import (
     shown_names,
 )
 from shoal.core.task import Task
+from shoal.data.formats import format_of, read_known
 from shoal.data.frames import is_frame, library_of, parquet_whole, to_polars, unused_levels
-from shoal.data.read import SUFFIXES, load_columns, matching, raw_tables, read, reason_of
+from shoal.data.read import (
+    SUFFIXES,
+    TRACK_SUFFIXES,
+    Paths,
+    load_columns,
+    matching,
+    raw_tables,
+    read,
+    reason_of,
+)
 from shoal.data.rows import MISSING, Bins
 from shoal.data.table import (
     MOST_STATES_READ,
@@ -159,7 +169,7 @@ def split_by(dataset: Dataset, labelled: Dataset, group: str) -> dict[str, Seque
     }
 
 
-def values_in(path: str, column: str, where: str | None, sep: str | None) -> tuple[str, ...]:
+def values_in(path: Paths, column: str, where: str | None, sep: str | None) -> tuple[str, ...]:
     """The values of a column in the rows that count, each once, sorted."""
     wanted = Columns(state=column, where=where)
     tables = raw_tables(path, wanted, sep=sep or ",", role="members")
@@ -212,7 +222,7 @@ def is_source(data: Any) -> bool:
 def is_path(data: Any) -> bool:
     """Whether `data` names files: a path, or a text that ends as data files do."""
     return isinstance(data, os.PathLike) or (
-        isinstance(data, str) and Path(data).suffix.lower() in SUFFIXES
+        isinstance(data, str) and Path(data).suffix.lower() in (*SUFFIXES, *TRACK_SUFFIXES)
     )
 
 
@@ -427,23 +437,28 @@ def people_of(
     return People(city, np.array(vectors), _numbered(friends, names)), names
 
 
-def read_table(path: str | Path) -> pl.DataFrame:
-    """All columns of one CSV, Parquet or JSON Lines file, with their types."""
+def read_table(path: Paths) -> pl.DataFrame:
+    """All columns of one file, with their types."""
     import polars as pl
     import pyarrow as pa
 
-    (file,) = matching(path)[:1]
+    files = matching(path)
+    if len(files) > 1:
+        raise DataError(f"{len(files)} files are named, such as {str(files[0])!r}; give one")
+    file, known = files[0], format_of(files[0])
+    if known.shape != "table":
+        return read_known(file, known)
     try:
-        match file.suffix.lower():
-            case ".csv":
+        match known.kind:
+            case "csv":
                 return pl.read_csv(file, infer_schema_length=10_000)
-            case ".parquet":
+            case "tsv":
+                return pl.read_csv(file, infer_schema_length=10_000, separator="\t")
+            case "parquet":
                 return parquet_whole(file, list)
-            case ".jsonl" | ".ndjson":
-                return pl.read_ndjson(file)
+        return pl.read_ndjson(file)
     except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
         raise DataError(f"{str(file)!r} cannot be read: {reason_of(error)}") from None
-    raise DataError(f"{str(file)!r} ends in {file.suffix!r}; use .csv, .parquet or .jsonl")
 
 
 def _numbered(friends: pl.DataFrame | None, names: tuple[str, ...]) -> Ints:

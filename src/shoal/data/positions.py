@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Ints
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
-from shoal.data.read import raw_tables
+from shoal.data.formats import TRACK_COLUMNS
+from shoal.data.frames import is_frame, to_polars
+from shoal.data.read import columns_of, raw_tables
 from shoal.data.rows import WORDS
 from shoal.data.table import Columns
 from shoal.data.times import Duration, clock, duration, holds_seconds, microseconds
-from shoal.places.walk import cut_at_gaps
 
 if TYPE_CHECKING:
     import polars as pl
 
+ROWS = ("where", "unit", "tz")  # keywords for rows, as `shoal.read` takes them
 NO_NAMES: Mapping[str, int] = MappingProxyType({})
 DEGREES = {"latitude": 90, "longitude": 180}
 
@@ -38,12 +40,17 @@ def positions(
 ) -> pl.DataFrame:
     """Columns user, seconds and time (when there are times), and lat and lon, or state.
 
-    Takes a table, a file or a pattern; without `series` each file is one person, named after it.
-    `missing` is "gap" (a step without a position, which ends a chain) or "drop"; `rows` are
-    `where`, `unit` and `tz` of `shoal.read`.
+    Takes a table, a file, a folder or a pattern; without `series` each file is one person, named
+    after it. Tracks such as GPX, and tables that `read_track` made, need no names of columns. Times
+    are those of all rows or of none. `missing` is "gap" (a step without a position, which ends a
+    chain) or "drop"; `rows` are `where`, `unit` and `tz` of `shoal.read`.
     """
     import polars as pl
 
+    if state is latitude is longitude is None:
+        own = _own_columns(data)
+        latitude, longitude = own.get("latitude"), own.get("longitude")
+        series, time = series or own.get("series"), time or own.get("time")
     roles = {"state": state, "latitude": latitude, "longitude": longitude}
     named = [(role, name) for role, name in roles.items() if name is not None]
     if [role for role, _ in named] not in (["latitude", "longitude"], ["state"]):
@@ -53,24 +60,45 @@ def positions(
         )
     if missing not in ("gap", "drop"):
         raise InputError(f"missing is {missing!r}; of places it is 'gap' or 'drop'")
+    unknown = next((name for name in rows if name not in ROWS), None)
+    if unknown is not None:
+        raise InputError(
+            f"{unknown!r} is no keyword for positions; there are series, time, latitude, "
+            f"longitude, state, missing, sep, {', '.join(ROWS)}"
+        )
     (role, first), *others = named
     told = Columns(state=first, series=series, time=time, **rows)
     parts = []
     further = [(name, own) for own, name in others]
-    for frame, source, own in raw_tables(data, told, *further, sep=sep, role=role):
-        columns = {"user": _person(frame, told, own), **_timed_columns(frame, told, source)}
+    for frame, source, file_name in raw_tables(data, told, *further, sep=sep, role=role):
+        columns = {"user": _person(frame, told, file_name), **_timed_columns(frame, told, source)}
         if state is not None:
             columns["state"] = pl.col(state).cast(pl.String)
         else:
             for role, name in named:
                 columns[role[:3]] = pl.lit(_degrees(frame[name], source, role))
         parts.append(frame.select(**columns))
-    table = pl.concat(parts)
+    timed = {"seconds" in part.columns for part in parts}
+    if len(timed) > 1:
+        raise DataError(
+            f"some files of {str(data)[:80]!r} have times and some have none; give all of them "
+            "times, or name those without by themselves"
+        )
+    table = pl.concat(parts, how="vertical_relaxed")
     places = ["state"] if state is not None else ["lat", "lon"]
     kept = table.drop_nulls(places) if missing == "drop" else table
     if kept.height == 0:
         raise DataError(f"{str(data)[:80]!r} holds no rows; at least one position is needed")
     return kept
+
+
+def _own_columns(data: Any) -> Mapping[str, str]:
+    """The columns of a track by their roles; none of a table of other columns."""
+    if not is_frame(data):
+        return columns_of(data)
+    present = list(to_polars(data).columns)
+    known = set(TRACK_COLUMNS.values()) <= set(present)
+    return TRACK_COLUMNS if known else {}
 
 
 def _person(frame: pl.DataFrame, told: Columns, own: str) -> Any:
@@ -88,10 +116,18 @@ def _timed_columns(frame: pl.DataFrame, told: Columns, source: str) -> dict[str,
     if told.time is None:
         return {}
     column = frame[told.time]
+    if isinstance(column.dtype, pl.Datetime) and column.null_count():
+        if column.null_count() < frame.height:
+            raise DataError(
+                f"{source}: {column.null_count()} of {frame.height} positions have no time; give "
+                "all of them one, or none"
+            )
+        return {}
     found = microseconds(column, source, unit=told.unit, tz=told.tz)
     columns: dict[str, Any] = {"seconds": pl.lit(found.cast(pl.Float64) / 1e6)}
     if not column.dtype.is_numeric() and not holds_seconds(column):
-        columns["time"] = pl.lit(found.cast(pl.Datetime("us")))
+        zone = getattr(column.dtype, "time_zone", None) and "UTC"
+        columns["time"] = pl.lit(found.cast(pl.Datetime("us", zone)))
     return columns
 
 
@@ -116,20 +152,45 @@ def _degrees(values: pl.Series, source: str, role: str) -> pl.Series:
 
 
 def cell_paths(
-    grid: Any, data: Any, *, gap: Duration | None = None, **columns: Any
+    grid: Any,
+    data: Any,
+    *,
+    gap: Duration | None = None,
+    every: Duration | None = None,
+    **columns: Any,
 ) -> dict[str, list[Ints]]:
-    """Person to chains of cells of `grid`, cut at pauses longer than `gap`; see `positions`."""
+    """Person to chains of cells of `grid`, cut at pauses longer than `gap`; see `positions`.
+
+    `every` lays the positions on even steps of that length, as `paths_in` says.
+    """
     names = {grid.name_of(cell): cell for cell in range(grid.size)} if columns.get("state") else {}
-    return paths_in(positions(data, **columns), grid, gap, names)
+    return paths_in(positions(data, **columns), grid, gap, names, every=every)
 
 
 def paths_in(
-    table: pl.DataFrame, grid: Any, gap: Duration | None, names: Mapping[str, int] = NO_NAMES
+    table: pl.DataFrame,
+    grid: Any,
+    gap: Duration | None,
+    names: Mapping[str, int] = NO_NAMES,
+    *,
+    every: Duration | None = None,
 ) -> dict[str, list[Ints]]:
-    """The same of a table that `positions` made; `names` are those of the grid's cells."""
-    length = None if gap is None else duration(gap).total_seconds()
-    if length is not None and "seconds" not in table.columns:
-        raise InputError("gap is given without a time column; name it with time=…, or drop gap")
+    """The same of a table that `positions` made; `names` are those of the grid's cells.
+
+    With `every` a chain has an entry for each step of that length, the last position of the step,
+    and a step without one ends it. Without `every` each row is a step.
+    """
+    lengths = {"gap": gap, "every": every}
+    seconds = {
+        name: duration(value, name).total_seconds()
+        for name, value in lengths.items()
+        if value is not None
+    }
+    if seconds and "seconds" not in table.columns:
+        raise InputError(
+            f"{next(iter(seconds))} is given without a time column, or the file has no times; name "
+            "it with time=…, or drop it"
+        )
     found: dict[str, list[Ints]] = {}
     for (user,), own in table.group_by(["user"], maintain_order=True):
         rows = own.sort("seconds", maintain_order=True) if "seconds" in own.columns else own
@@ -137,11 +198,25 @@ def paths_in(
             cells = np.array([names.get(str(name), -1) for name in rows["state"]], dtype=np.int64)
         else:
             cells = grid.cell_of(rows["lat"].to_numpy(), rows["lon"].to_numpy())
-        if length is None:
-            found[str(user)] = [cells]
-        else:
-            found[str(user)] = cut_at_gaps(cells, rows["seconds"].to_numpy(), length)
+        pieces = [cells]
+        if seconds:
+            times = rows["seconds"].to_numpy()
+            pauses = np.diff(times) > seconds.get("gap", np.inf)
+            breaks = np.flatnonzero(pauses) + 1
+            pieces = np.split(cells, breaks)
+            if "every" in seconds:
+                step, apart = seconds["every"], np.split(times, breaks)
+                laid = (on_steps(a, b, step) for a, b in zip(pieces, apart, strict=True))
+                pieces = [run for runs in laid for run in runs]
+        found[str(user)] = pieces
     return found
+
+
+def on_steps(cells: Ints, seconds: Floats, every: float) -> list[Ints]:
+    """The last cell of each step of `every` seconds from the first time on, cut at empty steps."""
+    steps = np.floor((seconds - seconds[0]) / every).astype(np.int64)
+    last = np.flatnonzero(np.diff(steps, append=steps[-1] + 1))  # times rise: the last of each step
+    return np.split(cells[last], np.flatnonzero(np.diff(steps[last]) > 1) + 1)
 
 
 MINUTE = 60_000_000  # in microseconds

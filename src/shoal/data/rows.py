@@ -186,7 +186,7 @@ class Bins:
 
     def __post_init__(self) -> None:
         if not self.edges or any(b <= a for a, b in pairwise(self.edges)):
-            shown = ", ".join(map(_written, self.edges)) or "empty"
+            shown = ", ".join(map(write_edge, self.edges)) or "empty"
             raise InputError(f"bins is {shown}; give edges that rise, such as 100,500,2000")
         if len(self.edges) >= MOST_BINS:
             raise InputError(f"bins has {len(self.edges)} edges; at most {MOST_BINS - 1} are taken")
@@ -220,7 +220,7 @@ class Bins:
     @property
     def labels(self) -> tuple[str, ...]:
         """A name for every range, lowest first."""
-        texts = [_written(edge) for edge in self.edges]
+        texts = [write_edge(edge) for edge in self.edges]
         middle = [f"{low} to {high}" for low, high in pairwise(texts)]
         return (f"below {texts[0]}", *middle, f"{texts[-1]} or more")
 
@@ -246,6 +246,40 @@ class Bins:
         place = np.searchsorted(edges, numbers.fill_null(float("nan")).to_numpy(), side="right")
         names = pl.Series(self.labels)[place].alias(numbers.name)
         return names.set(numbers.is_null(), None)
+
+
+DEFAULT_BINS = 8  # of a range
+_RANGE = re.compile(rf"\s*({_NUMBER})\s*,\s*({_NUMBER})\s*([A-Za-z%°/0-9]*)\s*", re.IGNORECASE)
+_PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "m": Fraction(1, 1000)}
+
+
+def edges_of_range(text: str, count: int = DEFAULT_BINS, unit: str = "") -> tuple[Fraction, ...]:
+    """The inner edges that cut a public range such as "0,10kW" into `count` bins of one width.
+
+    The range is in `unit`, that of the data, or in one with another prefix (kW for W). What lies
+    beyond the range falls into the first or the last bin.
+    """
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise InputError(f"range is {text!r}; write two numbers and perhaps a unit, such as 0,10kW")
+    if not 2 <= count <= MOST_BINS:
+        raise InputError(f"bins is {count}; it must be from 2 to {MOST_BINS} for a range")
+    low, high = (exact(found[k], "range") * _factor(found[3], unit) for k in (1, 2))
+    if high <= low:
+        raise InputError(f"range is {text!r}; the second number must be larger than the first")
+    return tuple(low + (high - low) * k / count for k in range(1, count))
+
+
+def _factor(said: str, unit: str) -> Fraction:
+    """How many of `unit` one of the unit that was said is."""
+    if said in ("", unit) or not unit:
+        return Fraction(1)
+    for own, worth in _PREFIXES.items():
+        for other, value in _PREFIXES.items():
+            bare = unit.removeprefix(own)
+            if unit.startswith(own) and bare and said == other + bare:
+                return Fraction(value) / Fraction(worth)
+    raise InputError(f"range is in {said}, and the data is in {unit}; write the range in {unit}")
 
 
 def stand_ins(states: Sequence[str]) -> dict[str, Fraction]:
@@ -300,7 +334,7 @@ def _equal_shares(count: int, numbers: pl.Series) -> tuple[Fraction, ...]:
     return tuple(edges)
 
 
-def _written(edge: Fraction) -> str:
+def write_edge(edge: Fraction) -> str:
     """The edge as short as it can be read back exactly."""
     if edge.denominator == 1 and abs(edge) < 10**15:
         return str(edge.numerator)

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from shoal.core.plan import Plan
+    from shoal.data.read import Paths
     from shoal.networks.bayesnet import BayesNet
 
 
-def variable_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any] | None:
+def variable_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, Any] | None:
     """Name to checked record, for every row of a file with a column per variable of the network.
 
     Rows are named by the column `series`, or numbered from 1. Each is a record by itself: the law
@@ -45,7 +46,7 @@ def variable_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, 
     return records
 
 
-def _read_rows(net: BayesNet, data: str, series: str | None) -> pl.DataFrame:
+def _read_rows(net: BayesNet, data: Paths, series: str | None) -> pl.DataFrame:
     """The columns of the network's variables, and of the names, in all files that match."""
     import polars as pl
 

@@ -21,6 +21,7 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.progress import doing
 from shoal.core.task import Model
+from shoal.data.read import Paths
 from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import RecordGuesses, bits_allowed, guess_values, largest_fall_bits
@@ -261,7 +262,9 @@ def _png(draw: Callable[[Any], None]) -> bytes:
 # `shoal release` for people's places.
 
 
-def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None = None) -> People:
+def people_in(
+    plan: Plan, data: Paths, columns: NamedColumns, friends: Path | None = None
+) -> People:
     """The people of a file of check-ins, in the box of the plan's query."""
     from shoal.data.entries import people_of, read_table
 
@@ -288,7 +291,7 @@ def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None
     return people
 
 
-def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any] | None:
+def place_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, Any] | None:
     """Everybody's location vectors as the one thing to release, under the name of all together."""
     if not isinstance(plan.task.query, Centroids):
         return None

@@ -38,6 +38,7 @@ STOREYS = (
 ROOMS = {
     "stream": "stream",
     "tracks": "ledger",
+    "formats": "data",
     "audit": "audit",
     "attack": "attacks",
     "spec": "spec",

@@ -164,7 +164,7 @@ def test_a_policy_may_be_said_in_words() -> None:
     [
         (WORDS.replace("home = [", "work = ["), "names 'home'"),
         (WORDS.replace("[39.907, 116.309]", "[]"), "latitude, longitude"),
-        (COMPLETE + "places = { home = [1, 2] }", 'are for graph = "words"'),
+        (COMPLETE + "places = { home = [1, 2] }", "for events and the graphs words"),
         (WORDS.split("words =", maxsplit=1)[0], "without words"),
     ],
 )

@@ -99,7 +99,7 @@ class DayChain(Law):
         """Days that are independent of each other, one after the other, as one long chain.
 
         What an event over a week is about: where one is begins anew at midnight, what has happened
-        does not. Clocks must go on where the day before ends.
+        does not. Clocks must go on where the day before ends, so days of a week have 24 hours.
         """
         if not days:
             raise InputError("days is empty; give at least one day chain")
@@ -110,8 +110,9 @@ class DayChain(Law):
             ends = before.start_minute + before.slots * before.slot_minutes
             if day.slot_minutes and (ends - day.start_minute) % 1440:
                 raise InputError(
-                    f"a day ends at minute {ends % 1440} and the next begins at "
-                    f"{day.start_minute % 1440}; joined days must follow each other"
+                    f"a day ends at {_clock(ends)} and the next begins at "
+                    f"{_clock(day.start_minute % 1440)}; joined days must follow each other "
+                    "without a pause: fit or write days of 24 hours (--hours 00:00-24:00)"
                 )
             parts += [np.broadcast_to(day.initial, (1, day.size, day.size)), day.transition]
         return cls(
@@ -197,6 +198,12 @@ class DayChain(Law):
             f"a day chain of {self.slots} slots{span} on {self.size} contexts, one matrix per "
             "step, days independent"
         )
+
+
+def _clock(minute: int) -> str:
+    """A minute as a time of the day it is in; the last one of a day is 24:00."""
+    hour, rest = divmod(minute % 1440, 60)
+    return "24:00" if minute and not hour and not rest else f"{hour:02d}:{rest:02d}"
 
 
 def _with_idle_rows(transition: Floats, initial: Floats) -> Floats:

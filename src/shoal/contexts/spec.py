@@ -24,6 +24,7 @@ from shoal.spec.fields import (
     States,
     Text,
     Whole,
+    WholeOrZero,
     table_of,
 )
 
@@ -41,7 +42,7 @@ class DayModel(ModelSection):
     )
     slots: Whole | None = Field(None, description="slots of the day, when transition is one matrix")
     slot_minutes: Whole | None = Field(None, description="minutes of a slot, for the calendar")
-    start_minute: Whole | None = Field(
+    start_minute: WholeOrZero | None = Field(
         None, description="minutes from midnight to the first slot, for the calendar"
     )
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
@@ -18,6 +17,9 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, positive
 from shoal.core.task import Model
+from shoal.data.formats import WHAT_IS_READ, format_of
+from shoal.data.positions import positions
+from shoal.data.read import matching
 from shoal.places.map import EARTH_RADIUS_M
 from shoal.places.policy import PolicyGraph, Repair
 from shoal.places.queries import coordinates
@@ -31,94 +33,31 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = (".gpx", ".geojson")
-LARGEST_FILE = 2**28  # bytes of a file that is read whole
 SOURCE = "released with Shoal: noisy points and estimates, not true positions"
-
-Reading = tuple[str, str | None, float, float]  # whose, when (ISO 8601), latitude, longitude
 
 
 def is_track(path: str | Path) -> bool:
-    """Whether a file is read by this module, by its suffix."""
+    """Whether a file is written as a track by this module, by its suffix."""
     return Path(path).suffix.lower() in SUFFIXES
 
 
 def read_track(path: str | Path) -> pl.DataFrame:
     """Columns user, time (UTC; null where the file has none), lat and lon, in the file's order.
 
-    A GPX track is one person, named by the track or else by the file; of GeoJSON, points with the
-    properties "user" and "time", and lines whose "coordTimes" or "times" time each place.
+    Any format of tracks that Shoal reads, known by its content: GPX, GeoJSON, KML, TCX, FIT, Google
+    Timeline and Takeout, OwnTracks, CSV of scikit-mobility and trackintel.
     """
     import polars as pl
 
-    where = Path(path)
-    if where.stat().st_size > LARGEST_FILE:
-        raise DataError(f"{str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; split it")
-    read = _of_gpx if where.suffix.lower() == ".gpx" else _of_geojson
-    rows = list(read(where))
-    if not rows:
-        raise DataError(f"{str(path)!r} holds no positions; at least one is needed")
-    frame = pl.DataFrame(rows, schema=["user", "time", "lat", "lon"], orient="row")
-    try:
-        times = frame["time"].str.to_datetime(time_zone="UTC", time_unit="us")
-    except pl.exceptions.PolarsError:
-        raise DataError(f"{str(path)!r} holds a time that is not ISO 8601") from None
-    return frame.with_columns(times)
-
-
-def _of_gpx(path: Path) -> Iterator[Reading]:
-    text = path.read_text(encoding="utf-8-sig")
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise DataError(f"{str(path)!r} declares entities; a GPX file has none")
-    try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError:
-        raise DataError(f"{str(path)!r} is not XML; is it a GPX file?") from None
-    for track in root.iter():
-        if _tag(track) not in ("trk", "rte"):
-            continue
-        name = next((each.text for each in track if _tag(each) == "name" and each.text), path.stem)
-        for point in track.iter():
-            if _tag(point) in ("trkpt", "rtept"):
-                when = next((each.text for each in point if _tag(each) == "time"), None)
-                yield name, when, *_position(path, point.get("lat"), point.get("lon"))
-
-
-def _tag(element: Any) -> str:
-    return str(element.tag).rpartition("}")[2]
-
-
-def _of_geojson(path: Path) -> Iterator[Reading]:
-    document = geojson(path)
-    for feature in document.get("features", [document]):
-        shape, told = feature.get("geometry") or {}, feature.get("properties") or {}
-        user = str(told.get("user", told.get("name", path.stem)))
-        places = shape.get("coordinates") or []
-        kind = shape.get("type")
-        if kind == "Point":
-            times, lines = [told.get("time")], [[places]]
-        elif kind in ("LineString", "MultiLineString"):
-            lines = [places] if kind == "LineString" else places
-            found = told.get("coordTimes", told.get("times")) or []
-            nested = found and isinstance(found[0], list)
-            times = [each for line in found for each in line] if nested else found
-        else:
-            raise DataError(f"{str(path)!r} holds a {kind!r}; tracks are points and lines")
-        listed = [place for line in lines for place in line]
-        if times and len(times) != len(listed):
-            raise DataError(f"{str(path)!r} has {len(times)} times for {len(listed)} places")
-        for place, when in zip(listed, times or [None] * len(listed), strict=True):
-            pair = [*place, None, None][:2] if isinstance(place, list) else [None, None]
-            yield user, when, *_position(path, pair[1], pair[0])
-
-
-def _position(path: Path, latitude: Any, longitude: Any) -> tuple[float, float]:
-    try:
-        lat, lon = float(latitude), float(longitude)
-    except (TypeError, ValueError):
-        lat = lon = float("nan")
-    if not (-90 <= lat <= 90 and -180 <= lon <= 180):
-        raise DataError(f"{str(path)!r} holds a place that is no latitude and longitude")
-    return lat, lon
+    (file,) = matching(path)[:1]
+    known = format_of(file)
+    if known.shape != "track":
+        raise DataError(f"{str(path)!r} is {known.name}, which is no track; {WHAT_IS_READ}")
+    table = positions(file)
+    clock = pl.Datetime("us", "UTC")
+    if "time" not in table.columns:
+        return table.select("user", pl.lit(None, dtype=clock).alias("time"), "lat", "lon")
+    return table.select("user", pl.col("time").dt.replace_time_zone("UTC"), "lat", "lon")
 
 
 # What was released, on a map.
@@ -189,43 +128,58 @@ def _stamp(when: Any) -> Any:
 
 
 def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[str, ...]:
-    """The states around (latitude, longitude), or inside a GeoJSON polygon, of a model on a map."""
+    """The states of a place on a model's map: around a point, or inside a GeoJSON object.
+
+    A point is (latitude, longitude) or a GeoJSON Point; without a radius it is the state that
+    covers it. Polygons and lists of features have shapes of their own and take no radius.
+    """
     chain = on_map(model)
+    radius = None if radius_km is None else float(positive(radius_km, "radius_km"))
     if isinstance(place, Mapping):
-        if radius_km is not None:
+        point = _point(place)
+        if point is None and radius is not None:
             raise InputError(
                 "radius_km is for a point; a polygon has its own shape, so leave it out"
             )
-        inside = _covered(place, centres_of(chain))
+        inside = _covered(place, chain) if point is None else _around(chain, point, radius)
     else:
-        if radius_km is None:
-            raise InputError("radius_km is missing; say how far around the point the zone reaches")
-        inside = _around(chain, place, float(positive(radius_km, "radius_km")))
+        inside = _around(chain, place, radius)
     if not inside.any():
         raise InputError("the zone holds no state of the map; check latitude and longitude")
     return tuple(chain.states[k] for k in np.flatnonzero(inside).tolist())
 
 
 def zones_of(
-    model: Model, document: Any, *, name: str = "name", others: bool = False
+    model: Model,
+    document: Any,
+    *,
+    name: str = "name",
+    others: bool = False,
+    radius_km: Number | None = None,
 ) -> dict[str, tuple[str, ...]]:
     """The zones of a GeoJSON FeatureCollection (a mapping or a file) by the property `name`.
 
-    A state in several belongs to the first. With `others`, states in none are the zone "".
+    A point is the state that covers it, or all states within `radius_km`; several features of one
+    name are one zone. A state in several zones belongs to the first. With `others`, states in none
+    are the zone "".
     """
-    chain, centres = on_map(model), centres_of(on_map(model))
+    chain = on_map(model)
+    radius = None if radius_km is None else float(positive(radius_km, "radius_km"))
     features = geojson(document).get("features")
     if not isinstance(features, list) or not features:
         raise InputError("the document has no features; give a GeoJSON FeatureCollection")
-    left, found = np.ones(len(centres), dtype=np.bool_), {}
+    left, found = np.ones(chain.size, dtype=np.bool_), dict[str, tuple[str, ...]]()
     for feature in features:
         words = (feature.get("properties") or {}).get(name)
         if words is None:
             raise InputError(f"a feature has no property {name!r}; name the one that names zones")
-        inside = left & _covered(feature, centres)
+        point = _point(feature)
+        shape = _covered(feature, chain) if point is None else _around(chain, point, radius)
+        inside = left & shape
         left &= ~inside
         if inside.any():
-            found[str(words)] = tuple(chain.states[k] for k in np.flatnonzero(inside).tolist())
+            own = (chain.states[k] for k in np.flatnonzero(inside).tolist())
+            found[str(words)] = (*found.get(str(words), ()), *own)
     if others and left.any():
         found[""] = tuple(chain.states[k] for k in np.flatnonzero(left).tolist())
     return found
@@ -259,30 +213,50 @@ def on_map(model: Model) -> SparseChain:
     return model
 
 
-def _around(chain: SparseChain, place: Any, radius_km: float) -> Bools:
+def _point(shape: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Latitude and longitude of a GeoJSON Point, or of a feature that is one; None for others."""
+    if shape.get("type") == "Feature":
+        return _point(shape.get("geometry") or {})
+    if shape.get("type") != "Point":
+        return None
+    try:
+        longitude, latitude, *_ = map(float, shape.get("coordinates") or [])
+    except (TypeError, ValueError):
+        raise InputError("a GeoJSON Point must hold a position [longitude, latitude]") from None
+    return latitude, longitude
+
+
+def _around(chain: SparseChain, place: Any, radius_km: float | None) -> Bools:
     """Whose centres lie within the radius on a plane map around the place, and who covers it."""
     here = StateLocator(chain).state_of(place)
-    latitude, longitude = (float(value) for value in place)
-    metres = EARTH_RADIUS_M * math.pi / 180
-    north, east = ((centres_of(chain) - (latitude, longitude)) * metres).T
-    inside = np.hypot(north, east * math.cos(math.radians(latitude))) / 1000 <= radius_km
+    inside = np.zeros(chain.size, dtype=np.bool_)
+    if radius_km is not None:
+        latitude, longitude = (float(value) for value in place)
+        metres = EARTH_RADIUS_M * math.pi / 180
+        north, east = ((centres_of(chain) - (latitude, longitude)) * metres).T
+        inside = np.hypot(north, east * math.cos(math.radians(latitude))) / 1000 <= radius_km
     inside[here] = True
     return np.asarray(inside)
 
 
-def _covered(shape: Mapping[str, Any], centres: Floats) -> Bools:
-    """Which centres lie inside a GeoJSON object: polygons, and collections of them."""
-    kind = shape.get("type")
+def _covered(shape: Mapping[str, Any], chain: SparseChain) -> Bools:
+    """Which states lie inside a GeoJSON object: polygons, points, and collections of them."""
+    centres, kind = centres_of(chain), shape.get("type")
     if kind == "Feature":
-        return _covered(shape.get("geometry") or {}, centres)
+        return _covered(shape.get("geometry") or {}, chain)
     parts = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
     if kind in parts:
         found = np.zeros(len(centres), dtype=np.bool_)
         for part in shape.get(parts[kind]) or []:
-            found |= _covered(part, centres)
+            found |= _covered(part, chain)
         return found
+    point = _point(shape)
+    if point is not None:
+        return _around(chain, point, None)
     if kind not in ("Polygon", "MultiPolygon"):
-        raise InputError(f"the GeoJSON object is a {kind!r}; zones are Polygon or MultiPolygon")
+        raise InputError(
+            f"the GeoJSON object is a {kind!r}; zones are Point, Polygon or MultiPolygon"
+        )
     polygons = shape.get("coordinates") or []
     inside = np.zeros(len(centres), dtype=np.bool_)
     for rings in [polygons] if kind == "Polygon" else polygons:
@@ -373,7 +347,10 @@ def policy_in_words(
 def states_in_words(
     model: Model, names: Sequence[str], places: Mapping[str, Any] | None = None
 ) -> tuple[str, ...]:
-    """The states that names stand for: states, places, or what lies "within 300 m of" a place."""
+    """The states that names stand for: states, places, or what lies "within 300 m of" a place.
+
+    A place that is a point stands for the state that covers it.
+    """
     known = {name.lower(): at for name, at in (places or {}).items()}
     found: list[str] = []
     for name in names:
@@ -383,7 +360,12 @@ def states_in_words(
             place = _place(near["place"], known)
             found += _states(chain, place, _km(near, "near"), near["place"])
         elif name.strip().lower() in known and name not in (model.states or ()):
-            found += _states(on_map(model), _place(name, known), None, name)
+            place = _place(name, known)
+            named_states = not isinstance(place, Mapping) and isinstance(place[0], str)
+            if named_states:
+                found += _states(on_map(model), place, None, name)
+            else:
+                found += zone(model, place if isinstance(place, Mapping) else tuple(place))
         else:
             found.append(name)
     return tuple(dict.fromkeys(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -82,6 +83,25 @@ PlaceInWords = Annotated[
 ]
 
 
+def first_cell(value: object) -> tuple[float, float] | str:
+    """The name of a cell, or a latitude and longitude inside it."""
+    if not isinstance(value, list):
+        return state(value)
+    place = place_in_words(value)
+    if isinstance(place[0], str):
+        raise PydanticCustomError("place", 'it must be "row,column", or [latitude, longitude]')
+    return place  # type: ignore[return-value]
+
+
+FirstCell = Annotated[
+    Any,
+    PlainValidator(first_cell),
+    WithJsonSchema(
+        {"anyOf": [_LABELS, {"type": "array", "items": {"type": "number"}, "minItems": 2}]}
+    ),
+]
+
+
 class GridWalkModel(ModelSection):
     """A map of square cells on which one stays or moves to a cell around, evenly."""
 
@@ -92,8 +112,10 @@ class GridWalkModel(ModelSection):
     rows: Whole = Field(description="cells from south to north")
     columns: Whole = Field(description="cells from west to east")
     stay: Share = Field(0.5, description="probability of staying in a cell")
-    start: State | None = Field(
-        None, description='a first cell that everybody knows, "row,column"; else any, evenly'
+    start: FirstCell | None = Field(
+        None,
+        description='a first cell that everybody knows, "row,column" or [latitude, longitude]; '
+        "else any, evenly",
     )
     length: Whole | None = Field(None, description="most steps of a stream; omit for any length")
 
@@ -112,11 +134,23 @@ class GridWalkModel(ModelSection):
                 f"{MOST_CELLS_WRITTEN:,} are followed: "
                 "give larger cells, or a smaller map"
             )
-        names = [grid.name_of(cell) for cell in range(grid.size)]
-        if self.start is not None and self.start not in names:
-            raise InputError(f"start is {self.start!r}; cells are named '0,0' to {names[-1]!r}")
-        start = None if self.start is None else names.index(self.start)
+        start = None if self.start is None else self._first_cell(grid)
         return free_walk(grid, stay=self.stay, start=start, length=self.length)
+
+    def _first_cell(self, grid: SquareGrid) -> int:
+        """The number of the cell that `start` names, or that covers it."""
+        names = [grid.name_of(cell) for cell in range(grid.size)]
+        if isinstance(self.start, tuple):
+            cell = int(grid.cell_of(*self.start))
+            if cell < 0:
+                raise SpecError(
+                    f"start is {list(self.start)}, which lies off the map; check latitude and "
+                    "longitude, or name a cell"
+                )
+            return cell
+        if self.start not in names:
+            raise InputError(f"start is {self.start!r}; cells are named '0,0' to {names[-1]!r}")
+        return names.index(self.start)
 
 
 class PolicySecrets(SecretsSection):
@@ -138,7 +172,9 @@ class PolicySecrets(SecretsSection):
         None, description='with graph "words": such as "everywhere among the 1 km around"'
     )
     places: dict[Text, PlaceInWords] | None = Field(
-        None, description="where the names of words are: [latitude, longitude], or states"
+        None,
+        description="where the names of words, categories, edges and events are: "
+        "[latitude, longitude], or states",
     )
     partners: dict[Text, State] | None = Field(
         None, description="whom to join a state to when it is left alone, by name"
@@ -174,9 +210,12 @@ class PolicySecrets(SecretsSection):
                 raise PydanticCustomError(
                     "together", f'has graph = "{graph}" without {key}; give it'
                 )
-        if self.places is not None and self.graph != "words" and self.event is None:
+        used = ("words", "categories", "edges")
+        if self.places is not None and self.graph not in used and self.event is None:
             raise PydanticCustomError(
-                "together", 'has places, which are for graph = "words" and for events'
+                "together",
+                "has places, which are for events and the graphs words, categories and edges; "
+                "drop it",
             )
         for key in ("slots", "slot_minutes", "start_time"):
             if getattr(self, key) is not None and self.event is None:
@@ -278,11 +317,13 @@ class MeasurementQuery(QuerySection):
 
 def _graph(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]) -> PolicyGraph:
     repair = section.repair
+    named = partial(states_in_words, family[0], places=section.places)
     match section.graph:
         case "complete":
             return PolicyGraph.complete(query.states, repair=repair)
         case "categories":
-            return PolicyGraph.categories(query.states, section.categories or (), repair=repair)
+            groups = [named(group) for group in section.categories or ()]
+            return PolicyGraph.categories(query.states, groups, repair=repair)
         case "radius":
             return PolicyGraph.within(query, section.radius_km or 0, repair=repair)
         case "nearest":
@@ -291,4 +332,16 @@ def _graph(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]
             return policy_in_words(family[0], section.words or "", section.places, repair=repair)
         case "transitions":
             return PolicyGraph.transitions(family[0], repair=repair)
-    return PolicyGraph.of(query.states, section.edges or (), repair=repair)
+    pairs = [(_one(named, first), _one(named, second)) for first, second in section.edges or ()]
+    return PolicyGraph.of(query.states, pairs, repair=repair)
+
+
+def _one(named: Callable[[tuple[str]], tuple[str, ...]], name: str) -> str:
+    """The one state that a name stands for."""
+    states = named((name,))
+    if len(states) != 1:
+        raise SpecError(
+            f"secrets.edges names {name!r}, which stands for {len(states)} states; an edge joins "
+            "two: name points or states, or use categories"
+        )
+    return states[0]

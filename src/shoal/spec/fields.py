@@ -160,6 +160,11 @@ def whole(value: object) -> int:
     return value
 
 
+def whole_or_zero(value: object) -> int:
+    """A whole number of at least 0, and at most as large as `whole` takes."""
+    return 0 if value == 0 and type(value) is int else whole(value)
+
+
 def text(value: object) -> str:
     """Text that is not empty."""
     if not isinstance(value, str) or not value.strip():
@@ -245,6 +250,9 @@ States = Annotated[
     WithJsonSchema({"anyOf": [_LABEL, {"type": "array", "items": _LABEL, "minItems": 1}]}),
 ]
 Whole = Annotated[int, PlainValidator(whole), WithJsonSchema({"type": "integer", "minimum": 1})]
+WholeOrZero = Annotated[
+    int, PlainValidator(whole_or_zero), WithJsonSchema({"type": "integer", "minimum": 0})
+]
 Text = Annotated[str, PlainValidator(text), WithJsonSchema({"type": "string", "minLength": 1})]
 Initial = Annotated[
     Any,

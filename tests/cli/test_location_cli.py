@@ -190,7 +190,10 @@ def test_a_map_is_fitted_from_tracks_and_used_by_a_spec(run: Run, maps: Path) ->
         (("--grid", "x", "--lat", "lat", "--lon", "lon"), "--grid is 'x'"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--box", "1,2"), "south,west,north,east"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--personal", "me"), "name --series too"),
-        (("--grid", "1", "--lat", "lat", "--lon", "lon", "--gap", "1h"), "--gap is given without"),
+        (
+            ("--grid", "1", "--lat", "lat", "--lon", "lon", "--gap", "1h"),
+            "--gap is given without times",
+        ),
         (("--state", "cell", "--grid", "1"), "do not go with --grid"),
         ((), "no column of states is named"),
     ],

@@ -149,7 +149,7 @@ def attack(wish: AttackWish) -> None:
     _ = wish.secrets  # refused before a plan is made, where the spec that names them is
     with show.limited(wish.time_limit) as watch:
         plan, own = load_plan(wish.source)
-        columns = replace(columns_in(wish), every=None).over(own)
+        columns = replace(columns_in(wish), every=None).over(own).with_own(wish.data)
         view = _view_of(plan, wish.model)
         check_wish(plan, wish, view.takes)
         if wish.scale is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from shoal.cli import options, show
 from shoal.cli.options import option
-from shoal.cli.show import check_output
+from shoal.cli.show import check_output, see
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import finite
 
@@ -30,9 +30,11 @@ EXAMPLES = """\b
 Examples:
   shoal fit days.csv -o model.json --state activity --series person --time minute
   shoal fit days.parquet -o model.json --state activity --series user --time time --gap 10min
-  shoal fit raw.csv -o model.json --state watts --bins 8 --missing gap --length 1440 --spec s.toml
+  shoal fit raw.csv -o model.json --state watts --range 0,10kW --missing gap --spec s.toml
+  shoal fit meter.xml -o model.json --range 0,2kWh --spec s.toml
   shoal fit days.csv -o model.json --state activity --series person --group shift
-  shoal fit tracks.csv -o town.json --grid 0.34 --lat lat --lon lon --series user --time t
+  shoal fit ride.gpx -o town.json --grid 0.5 --every 1min --spec town.toml
+  shoal fit tracks.csv -o town.json --grid 0.5 --lat lat --lon lon --series user --time t
   shoal fit phone.csv -o day.json --slot 30min --state context --series user --time t
 """
 
@@ -46,7 +48,7 @@ NOT_PRIVATE = (
 class FitWish:
     """What is fitted: rows, law, what is for maps (`grid`) or days (`slot`) alone, and where to."""
 
-    data: options.DataPath
+    data: options.DataPaths
     out: Annotated[Path, option("FILE", "The model, a .json file.", "--out", "-o")]
     state: options.Column = None
     series: options.Column = None
@@ -54,6 +56,9 @@ class FitWish:
     gap: options.Gap = None
     missing: options.Missing = None
     bins: options.BinEdges = None
+    range: Annotated[
+        str | None, option("LOW,HIGH", "Public range of numbers, cut into bins: 0,10kW.", "--range")
+    ] = None
     unit: options.TimeUnit = None
     tz: options.Zone = None
     where: options.Where = None
@@ -79,6 +84,9 @@ class FitWish:
     ] = None
     latitude: options.Latitude = None
     longitude: options.Longitude = None
+    every: Annotated[
+        str | None, option("DURATION", "For maps: even steps of this length, such as 1min.")
+    ] = None
     box: Annotated[str | None, option("S,W,N,E", "For maps: the box, else the data's.")] = None
     personal: Annotated[str | None, option("SERIES", "For maps: one person's own chain.")] = None
     slot: Annotated[
@@ -105,16 +113,17 @@ class FitWish:
         if self.grid is not None and self.slot is not None:
             raise InputError("--grid fits a map and --slot a day; give one of them")
         maps: dict[str, object] = {"--lat": self.latitude, "--lon": self.longitude}
-        maps |= {"--box": self.box, "--personal": self.personal}
+        maps |= {"--box": self.box, "--personal": self.personal, "--every": self.every}
         if self.grid is None:
             _refuse_idle(maps, "maps", "--grid")
         if self.slot is None:
             _refuse_idle({"--hours": self.hours, "--spread": self.spread}, "days", "--slot")
         if self.grid is None and self.slot is None:
             self._check_chains()
-        elif self.bins or self.order != 1:
+        elif self.bins or self.range or self.order != 1:
             raise InputError(
-                "--bins and --order are for chains of states; drop them with --grid and --slot"
+                "--bins, --range and --order are for chains of states; drop them with --grid and "
+                "--slot"
             )
         elif self.grid is not None and (self.state is not None or self.group is not None):
             raise InputError("--state and --group do not go with --grid; drop them")
@@ -122,9 +131,10 @@ class FitWish:
             raise InputError("--group and --length do not go with --slot; drop them")
 
     def _check_chains(self) -> None:
-        if self.state is None:
+        if self.range is not None and self.bins is not None and not self.bins.isdigit():
             raise InputError(
-                "no column of states is named; give --state COLUMN, or --grid for a map"
+                f"--bins is {self.bins!r} and --range {self.range!r}; give edges, or a range and a "
+                "number of bins"
             )
         if self.order != 1 and self.group is not None:
             raise InputError("--order does not go with --group; fit one group at a time (--where)")
@@ -147,30 +157,77 @@ def fit(wish: FitWish) -> None:
 
     Counts transitions inside chains, says in words whether a Markov chain is a fair description,
     and writes a model that a spec names with `file`. With --grid it is a map, with --slot the
-    contexts of a day.
+    contexts of a day. Files of apps, watches and meters name their own columns; `shoal read` shows
+    what is in a file.
     """
     from shoal.cli.init import check_spec, write_day_spec, write_map_spec, write_spec
     from shoal.cli.sources import columns_in
     from shoal.core.family import only_act
 
     wish.check()
-    columns, spec, told = columns_in(wish), wish.spec, wish.some("as_json", "force")
+    named = replace(columns_in(wish), every=None)  # of maps a step, not the calendar
+    columns, spec = named.with_own(wish.data), wish.spec
     if spec is not None:
         check_output(spec, force=wish.force)
+    if wish.grid is wish.slot is None:
+        columns = _binned(wish, columns)
     if wish.grid is not None:
         only_act("fit_map")(wish, columns)
         write: Any = write_map_spec
     elif wish.slot is not None:
         own = wish.some("slot", "hours", "spread", "smoothing")
+        told = wish.some("as_json", "force")
         only_act("fit_contexts")(wish.data, wish.out, columns, own, **told)
         write = write_day_spec
     else:
         if spec is not None:
-            check_spec(wish.group, wish.length)
+            check_spec(wish.group)
         _fit_chains(wish, columns)
         write = write_spec
     if spec is not None:
-        write(spec, wish.out, columns, as_json=wish.as_json)
+        write(spec, wish.out, columns, wish.data, as_json=wish.as_json)
+
+
+MAX_NUMBERS = {False: 64, True: 256}  # as states without bins: of any numbers, of whole ones
+
+
+def _binned(wish: FitWish, columns: NamedColumns) -> NamedColumns:
+    """The columns with the edges of the bins that a public range is cut into."""
+    if columns.state is None:
+        raise InputError(
+            "no column of states is named; give --state COLUMN, or --grid KM for a map of "
+            f"positions ({see(wish.data)})"
+        )
+    if wish.range is None:
+        if wish.bins is not None and wish.bins.isdigit():
+            typer.echo(
+                "NOTE: the edges of the bins are found in the data and tell about it; state what "
+                "can occur with --range LOW,HIGH, and they do not.",
+                err=True,
+            )
+        return columns
+    from shoal.data.read import unit_in
+    from shoal.data.rows import DEFAULT_BINS, edges_of_range, write_edge
+
+    count = DEFAULT_BINS if wish.bins is None else int(wish.bins)
+    edges = edges_of_range(wish.range, count, unit_in(wish.data, wish.where))
+    return replace(columns, bins=",".join(map(write_edge, edges)))
+
+
+def _refuse_many_numbers(states: Sequence[str], columns: NamedColumns) -> None:
+    """Refuses numbers as states where they are so many that they can only be amounts."""
+    if columns.bins is not None or len(states) <= MAX_NUMBERS[False]:
+        return
+    try:
+        whole = all(float(state).is_integer() for state in states)
+    except ValueError:
+        return
+    if len(states) > MAX_NUMBERS[whole]:
+        raise DataError(
+            f"column {columns.state!r} holds {len(states):,} different numbers, and each would be "
+            "a state; say what can occur, such as --range 0,10, and it is cut into 8 bins, or give "
+            "edges such as --bins 1,2,5 (numbers that are names need a letter, such as c17)"
+        )
 
 
 def states_line(states: Sequence[str]) -> str:
@@ -212,6 +269,15 @@ def _fit_chains(wish: FitWish, columns: NamedColumns) -> None:
     from shoal.data.write import atomic_write
 
     dataset = read_data(wish.data, columns)
+    _refuse_many_numbers(dataset.states, columns)
+    if wish.spec is not None and wish.length is None:
+        wish = replace(wish, length=dataset.longest)
+        typer.echo(
+            f"NOTE: the model covers chains of up to {dataset.longest:,} entries, as many as the "
+            "longest one of the data; a release of a longer one is refused. Give --length to cover "
+            "longer ones.",
+            err=True,
+        )
     parts = _parts(dataset, wish.data, columns, wish.group)
     paths = _paths(wish.out, list(parts), grouped=wish.group is not None)
     for path in paths.values():
@@ -246,7 +312,7 @@ def _fitted(
 
 
 def _parts(
-    dataset: Dataset, data: str, columns: NamedColumns, group: str | None
+    dataset: Dataset, data: list[str], columns: NamedColumns, group: str | None
 ) -> dict[str, Sequences]:
     """Group to its sequences, all on the same states; one nameless group without `group`."""
     if group is None:
@@ -325,7 +391,7 @@ class CheckWish:
     """Which model is held against which data."""
 
     model: Annotated[Path, options.argument("MODEL", "A chain, as `shoal fit` writes it.")]
-    data: options.DataPath
+    data: options.DataPaths
     state: FitColumn = None
     series: FitColumn = None
     time: FitColumn = None
@@ -351,7 +417,7 @@ def check(wish: CheckWish) -> None:
     from shoal.cli.sources import columns_in, read_data
 
     chain = _stored_chain(wish.model)
-    dataset = read_data(wish.data, columns_in(wish), chain.states)
+    dataset = read_data(wish.data, columns_in(wish).with_own(wish.data), chain.states)
     with show.working("checking"):
         found = check_held_out(dataset.sequences(chain.states), chain)
     if wish.as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,29 +69,32 @@ def template(kind: str) -> str:
     return (files(home) / "templates" / f"{kind}.toml").read_text(encoding="utf-8")
 
 
-def check_spec(group: str | None, length: int | None) -> None:
+def check_spec(group: str | None) -> None:
     """Refuse, before a long fit, a spec that would not run."""
     if group is not None:
         raise InputError("--spec does not go with --group; name the models in a spec of your own")
-    if length is None:
-        raise InputError("--spec needs --length: the most entries that one release is about")
 
 
-def write_map_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+def write_map_spec(
+    path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
+) -> None:
     """The spec of a location stream that uses a fitted map, from the same columns."""
     text = template("location")
     echo = text[
         text.index("echo '") : text.index("| shoal stream {name}")
     ]  # a place of its own map
-    text = text.replace(f"{echo}| shoal stream {{name}}", "shoal release {name} TRACKS -o out.csv")
+    release = f"release {{name}} {shlex.join(data)} -o released.geojson"
+    text = text.replace(f"{echo}| shoal stream {{name}}", f"shoal {release}")
     names = {"lat": columns.latitude, "lon": columns.longitude, "series": columns.series}
     said = _said(columns, "time", "gap")
     own = f"{_data(names | said)}\n[[model]]\nfile = {_beside(path, model)}\n\n"
     text = text[: text.index("[data]")] + own + text[text.index("[secrets]") :]
-    _written(path, text, as_json=as_json)
+    _written(path, text, ("plan {name}", release), as_json=as_json)
 
 
-def write_day_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+def write_day_spec(
+    path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
+) -> None:
     """The spec of a stream of contexts under a fitted day; it hides the rarest context."""
     from shoal.core.registry import loads
 
@@ -101,14 +106,18 @@ def write_day_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: b
     text = text[: text.index("[[model]]")] + own + text[text.index("[secrets]") :]
     hides = f" It hides {rarest!r}, the rarest context: name under [secrets] what must stay hidden."
     text = text.replace('["clinic"]', f"[{_quoted(rarest)}]", 1)
-    _written(path, text, as_json=as_json, more=hides)
+    attack = f"attack {{name}} {shlex.join(data)}"
+    _written(path, text, ("plan {name}", attack), as_json=as_json, more=hides)
 
 
-def write_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+def write_spec(
+    path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
+) -> None:
     """A spec that releases how often each state occurs under the model, from the same columns."""
     said = _said(columns, "state", "series", "time", "gap")
     text = FITTED.replace("{data}", _data(said)).replace("{model}", _beside(path, model))
-    _written(path, text, as_json=as_json)
+    text = text.replace("{release}", release := f"release {{name}} {shlex.join(data)} -o out.json")
+    _written(path, text, ("plan {name}", release), as_json=as_json)
 
 
 def _said(columns: NamedColumns, *names: str) -> dict[str, str | None]:
@@ -129,12 +138,16 @@ def _beside(path: Path, model: Path) -> str:
     return _quoted(where.name if where.parent == path.resolve().parent else str(where))
 
 
-def _written(path: Path, text: str, *, as_json: bool, more: str = "") -> None:
+def _written(
+    path: Path, text: str, commands: Sequence[str], *, as_json: bool, more: str = ""
+) -> None:
+    """Writes the spec and prints the commands that can follow; {name} stands for the spec."""
     from shoal.data.write import atomic_write
 
     atomic_write(path, text.replace("{name}", path.name))
     if not as_json:
-        typer.echo(f"The spec is in {path}.{more} Try:\n  shoal plan {path}")
+        named = (f"  shoal {each.replace('{name}', shlex.quote(str(path)))}" for each in commands)
+        typer.echo("\n".join([f"The spec is in {path}.{more} Try:", *named]))
 
 
 def _quoted(text: str) -> str:
@@ -146,7 +159,7 @@ def _quoted(text: str) -> str:
 
 FITTED = """\
 # A Shoal spec for a fitted model: how often each state occurs.
-# It runs as it is:  shoal leak {name}    shoal plan {name}    shoal release {name} DATA -o out.json
+# It runs as it is:  shoal leak {name}    shoal plan {name}    shoal {release}
 # Every key is explained in docs/spec.md; unknown keys are refused.
 
 {data}

@@ -99,6 +99,11 @@ def start(wish: ReleaseWish, by: str) -> None:
     from shoal.jobs.job import Job, job_plans
 
     _check(wish)
+    if len(wish.data) > 1:
+        raise InputError(
+            f"{len(wish.data)} files are named, and a job takes one pattern or folder; put the "
+            "pattern in quotes, such as 'in/*.parquet'"
+        )
     columns = columns_in(wish)
 
     def parts(data: DataSection | None) -> bool:
@@ -112,7 +117,7 @@ def start(wish: ReleaseWish, by: str) -> None:
     with _no_empty_folder(wish.out):
         made = Job.of(
             plans[""] if wish.group is None and "" in plans else plans,
-            wish.data,
+            wish.data[0],
             out=wish.out,
             layout=layout,
             name=wish.key,

@@ -69,9 +69,12 @@ def takes(wish: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]
 
 SpecPath = Annotated[Path, argument("SPEC", "The spec, a TOML file; `shoal init` writes one.")]
 PlanSource = Annotated[Path, argument("SPEC", "A spec, or a plan from `shoal plan --save`.")]
-DataPath = Annotated[
-    str, argument("DATA", 'A CSV, Parquet or JSON Lines file, or a pattern like "days/*.csv".')
-]
+DATA_WORDS = (
+    "Files, folders or patterns: CSV, Parquet, JSON Lines; GPX, GeoJSON, KML, TCX, FIT, Google "
+    "Timeline and Takeout, OwnTracks; Green Button, Apple Health, Fitbit."
+)
+DataPath = Annotated[str, argument("DATA", DATA_WORDS)]
+DataPaths = Annotated[list[str], argument("DATA...", DATA_WORDS)]
 AsJson = Annotated[bool, flag("--json", "Print one JSON object instead of text.")]
 Force = Annotated[bool, flag("--force", "Replace files that exist.")]
 PlotPath = Annotated[Path | None, option("PNG", "Also draw a chart into this file.", "--plot")]

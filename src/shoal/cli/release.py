@@ -46,7 +46,7 @@ class ReleaseWish:
     """
 
     source: options.PlanSource
-    data: options.DataPath
+    data: options.DataPaths
     out: Annotated[
         Path,
         option(
@@ -153,7 +153,7 @@ def _check_wish(wish: ReleaseWish) -> None:
             f"steps of places as {_either(TABLES)}"
         )
     check_output(wish.out, force=wish.force)
-    check_apart(wish.out, wish.source, wish.data)
+    check_apart(wish.out, wish.source, *wish.data)
 
 
 def _check_suffix(out: Path, suffixes: tuple[str, ...], what: str) -> None:
@@ -173,7 +173,7 @@ def _released(wish: ReleaseWish) -> None:
     calendar = wish.every in CALENDAR
     asked = replace(columns_in(wish), every=wish.every if calendar else None)
     source = Source.read(wish.source, asked)
-    columns = source.columns
+    columns = source.columns.with_own(wish.data)
     check_account(wish, columns)
     plan = source.plan()
     if not isinstance(plan.body, Machine):

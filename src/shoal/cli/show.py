@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import shlex
 import signal
 import sys
 import threading
@@ -379,6 +380,12 @@ def make_folder(out: Path) -> None:
         raise DataError(
             f"--out is {str(out)!r}, which cannot be made a folder: {reason}; name another"
         ) from None
+
+
+def see(data: str | Sequence[str]) -> str:
+    """The command that shows what is in a file, for the end of a refusal."""
+    file = data if isinstance(data, str) else data[0]
+    return f"`shoal read {shlex.quote(file)}` shows what is in it"
 
 
 def check_apart(path: Path, *inputs: str | Path) -> None:

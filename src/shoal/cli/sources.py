@@ -20,6 +20,7 @@ from shoal.core.plan import Plan, Release
 
 if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
+    from shoal.data.read import Paths
     from shoal.data.table import Dataset
     from shoal.data.times import Pauses
     from shoal.spec.request import DataSection, Request
@@ -262,6 +263,17 @@ class NamedColumns:
             missing = [name for name in missing if name not in COORDINATE_COLUMNS]
         return replace(self, **{name: getattr(other, name) for name in missing})
 
+    def with_own(self, data: Paths) -> NamedColumns:
+        """These columns, and where files name their own (GPX, Green Button, …), those too.
+
+        Where columns of a table are named, nothing is added to them.
+        """
+        from shoal.data.read import columns_of
+
+        named = self.state is not None or self.latitude is not None
+        own: dict[str, Any] = dict(columns_of(data, tables=not named))
+        return self.over(replace(NamedColumns(), **own)) if own else self
+
 
 def columns_in(wish: object) -> NamedColumns:
     """The columns that the options of a command name."""
@@ -332,7 +344,7 @@ class ReleaseView(NamedTuple):
     all records make one release.
     """
 
-    read: Callable[[Plan, str, NamedColumns], Records | None] | None = None
+    read: Callable[[Plan, Paths, NamedColumns], Records | None] | None = None
     hint: Callable[[Plan, NamedColumns], str] | None = None
     tell: Callable[[Plan, Mapping[str, Release]], None] | None = None
     whole: bool = False
@@ -365,7 +377,7 @@ class Series(NamedTuple):
     together: tuple[str, ...] = ()
 
 
-def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
+def series_in(plan: Plan, data: Paths, columns: NamedColumns) -> Series:
     """The records of a file, in the form that the plan's query asks for."""
     from shoal.data.entries import note_small
 
@@ -398,7 +410,7 @@ def _one_series(plan: Plan, dataset: Dataset, name: str) -> Any:
         raise DataError(text if where in text else f"{where}: {text}") from None
 
 
-def read_data(path: str, columns: NamedColumns, states: Sequence[str] | None = None) -> Dataset:
+def read_data(path: Paths, columns: NamedColumns, states: Sequence[str] | None = None) -> Dataset:
     """The data set in `path`; refused when nothing says which column holds the states.
 
     `states` of a model say the bins of raw numbers, where they are named after bins.
@@ -415,7 +427,7 @@ def read_data(path: str, columns: NamedColumns, states: Sequence[str] | None = N
         return dataset_of(path, states, gap=columns.gap, **columns.named)
 
 
-def note_pauses(path: str, columns: NamedColumns) -> None:
+def note_pauses(path: Paths, columns: NamedColumns) -> None:
     """Tells the owner of the data about pauses that nothing cuts, which count as one step."""
     if columns.time is None or columns.gap is not None or columns.state is None:
         return
@@ -429,7 +441,7 @@ def note_pauses(path: str, columns: NamedColumns) -> None:
         )
 
 
-def _pauses(path: str, columns: NamedColumns) -> Pauses | None:
+def _pauses(path: Paths, columns: NamedColumns) -> Pauses | None:
     """Pauses in the files at `path`: steps much longer than the usual one."""
     import polars as pl
 

@@ -107,7 +107,9 @@ def release_tracks(
 
     `data` is a table of any library or a file. `columns` say where it keeps what; else names do:
     `series`, `time`, `latitude` and `longitude` or `state`, and `where`, `tz`, `unit`, `missing` of
-    `shoal.read`; `every` and `gap` are lengths of time. The answer is a table of the same library.
+    `shoal.read`; `every` and `gap` are lengths of time. A track (`read_track`, GPX, …) names its
+    own columns, and a model with a step of its own is `every`. The answer is a table of the same
+    library.
 
     Streams run side by side in `workers` processes. With a ledger every step is charged to its
     person first, in this process; what was charged in the same `period` under the same plan comes
@@ -120,7 +122,7 @@ def release_tracks(
     table, library = data, None
     if not isinstance(data, pl.DataFrame) or columns is None:
         library = load("shoal.data.frames:library_of")(data)
-        table, columns = _placed(data, columns, named, every=every, gap=gap)
+        table, columns = _placed(plan, data, columns, named, every=every, gap=gap)
     tracks = list(tracks_of(table, columns))
     if not tracks:
         raise DataError("the table holds no readings; nothing was released")
@@ -149,8 +151,28 @@ def _check_watched(tracks: list[Track], *, charged: bool) -> None:
         raise InputError(NO_TIMES)
 
 
+def step_of(plan: Plan, asked: float | None) -> float | None:
+    """The length of a step in seconds: the model's own, where it has one, else the one asked for.
+
+    Refused when both are there and differ: the model is about moves in its own step.
+    """
+    own = getattr(machine_of(plan).chain, "step_seconds", None)
+    if own is not None and asked not in (None, own):
+        raise InputError(
+            f"every is {asked:g} s, and a step of the model is {own:g} s; drop it, or fit a model "
+            "with steps of that length (`shoal fit --grid … --every`)"
+        )
+    return asked if own is None else float(own)
+
+
 def _placed(
-    data: Any, columns: TrackColumns | None, named: dict[str, Any], *, every: Any, gap: Any
+    plan: Plan,
+    data: Any,
+    columns: TrackColumns | None,
+    named: dict[str, Any],
+    *,
+    every: Any,
+    gap: Any,
 ) -> tuple[pl.DataFrame, TrackColumns]:
     """Any table or file as one of polars, and where it keeps what."""
     if columns is not None:
@@ -159,9 +181,10 @@ def _placed(
         return load("shoal.data.frames:to_polars")(data), columns
     table = load("shoal.data.positions:positions")(data, **named)
     length = load("shoal.data.times:duration")
+    asked = None if every is None else length(every, "every").total_seconds()
     told = TrackColumns.of(
         table,
-        every=None if every is None else length(every, "every").total_seconds(),
+        every=step_of(plan, asked),
         gap=None if gap is None else length(gap).total_seconds(),
     )
     return table, told

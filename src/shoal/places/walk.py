@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from shoal.chains.model import MarkovChain, admit_length, checked_length, checke
 from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
-from shoal.core.numbers import Number, exact, whole
+from shoal.core.numbers import Number, exact, positive, whole
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.registry import load
 from shoal.core.task import Law, Model
@@ -33,7 +33,8 @@ class SparseChain(Law):
     The rows of a MarkovChain with their zeros left out (compressed sparse rows, targets ascending
     in each row). `grid` and `cells` say where the states lie on a map: state i is cell cells[i].
     Weights that are stored are moves that can happen: a stored 0 is refused, so that the support
-    can be followed as booleans.
+    can be followed as booleans. `step_seconds` is the length of a step in time, where it is known:
+    streams are released with the same one.
     """
 
     kind = "sparse-chain"
@@ -46,6 +47,7 @@ class SparseChain(Law):
     length: int | None = None
     grid: Grid | None = None
     cells: Ints | None = None
+    step_seconds: float | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         states = checked_states(self.states)
@@ -58,6 +60,9 @@ class SparseChain(Law):
         object.__setattr__(self, "weights", locked(weights))
         object.__setattr__(self, "initial", checked_rows(self.initial, "initial", (len(states),)))
         object.__setattr__(self, "length", checked_length(self.length))
+        if self.step_seconds is not None:
+            seconds = float(positive(self.step_seconds, "step_seconds"))
+            object.__setattr__(self, "step_seconds", seconds)
         if (self.grid is None) != (self.cells is None):
             raise InputError("grid and cells go together; give both or neither")
         if self.grid is not None:
@@ -146,6 +151,8 @@ class SparseChain(Law):
     def describe(self) -> str:
         length = "of any length" if self.length is None else f"of at most {self.length} entries"
         where = "" if self.grid is None else f", {self.grid.describe()}"
+        if self.step_seconds is not None:
+            where += f", a step every {self.step_seconds:g} s"
         return (
             f"a sparse Markov chain {length} on {self.size} states with {len(self.targets)} "
             f"possible moves{where}"
@@ -228,9 +235,9 @@ def fit_grid(
     of cells), and as in `shoal.read` `series`, `time`, `gap`, `where`, ….
 
     A number below 0 is a reading outside the map and ends a chain; gaps in time are cut before
-    (`cut_at_gaps`). `smoothing` is added to the counts of staying and of moving to each adjacent
-    cell that occurs, which keeps the chain sparse. `initial`: the share of visits, of first
-    readings, or uniform.
+    (`cut_at_gaps`), and `every` lays the rows of a table on even steps. `smoothing` is added to the
+    counts of staying and of moving to each adjacent cell that occurs, which keeps the chain sparse.
+    `initial`: the share of visits, of first readings, or uniform.
     """
     pseudo = float(exact(smoothing, "smoothing"))
     if pseudo < 0:
@@ -250,6 +257,9 @@ def fit_grid(
         counts = counts + _around(grid, cells, pseudo)
     rows, dead = _normalised(counts)
     chain = _on_grid(grid, cells, rows, _first_law(paths, len(cells), initial), length)
+    if columns.get("every") is not None:
+        step = load("shoal.data.times:duration")(columns["every"], "every").total_seconds()
+        chain = replace(chain, step_seconds=step)
     return GridFit(chain, seen, len(chains), tuple(chain.states[i] for i in dead), outside)
 
 
@@ -313,7 +323,7 @@ def fit_person(
     rows, _ = _normalised(counts)
     visits = np.bincount(np.concatenate([np.empty(0, np.int64), *paths]), minlength=popular.size)
     first = (visits + lean * popular.initial) / (visits.sum() + lean)
-    return SparseChain.of(
+    chain = SparseChain.of(
         rows,
         initial=first,
         states=popular.states,
@@ -321,6 +331,7 @@ def fit_person(
         grid=popular.grid,
         cells=popular.cells,
     )
+    return replace(chain, step_seconds=popular.step_seconds)
 
 
 def _paths(grid: Grid, data: Any, columns: dict[str, Any]) -> list[Ints]:

@@ -358,7 +358,7 @@ def _track(
 ) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
     machine = machine_of(plan)
-    table, where = track_positions(data, columns, wish.every)
+    table, where = track_positions(plan, data, columns, wish.every)
     check_states(table, machine.chain)
     name = wish.who if wish.who is not None else str(table["user"][0])
     own = table.filter(table["user"] == name)

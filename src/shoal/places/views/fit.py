@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,18 +13,16 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.fit import note_one_series
-from shoal.cli.show import check_output
+from shoal.cli.show import check_output, see
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import positive
 from shoal.core.records import label
 from shoal.core.registry import dumps
 from shoal.data.positions import paths_in, positions
-from shoal.data.read import matching
 from shoal.data.times import parse_duration, pauses_in
 from shoal.data.write import atomic_write
-from shoal.places.formats import is_track, read_track
 from shoal.places.map import EARTH_RADIUS_M, HexGrid, SquareGrid
-from shoal.places.tracks import TrackColumns
+from shoal.places.tracks import TrackColumns, step_of
 from shoal.places.walk import Start, fit_grid, fit_person, grid_of
 
 if TYPE_CHECKING:
@@ -31,51 +30,43 @@ if TYPE_CHECKING:
 
     from shoal.cli.fit import FitWish
     from shoal.cli.sources import NamedColumns
+    from shoal.core.plan import Plan
     from shoal.core.task import Model
     from shoal.places.map import Grid
     from shoal.places.walk import GridFit
 
 
-def read_positions(path: str, **columns: Any) -> pl.DataFrame:
-    """What `shoal.data.positions.positions` finds in a file or a pattern; also GeoJSON and GPX."""
-    import polars as pl
-
-    if not is_track(path):
-        given = {"--lat": "latitude", "--lon": "longitude", "--state": "state"}
-        named = [option for option, role in given.items() if columns.get(role) is not None]
-        if named not in (["--lat", "--lon"], ["--state"]):
-            raise InputError(
-                f"{' and '.join(named) or 'no column of places'} is given; name --lat and --lon, "
-                "or --state, but not both"
-            )
-        return positions(path, **columns)
-    table = pl.concat([read_track(file) for file in matching(path)])
-    epoch = pl.col("time").dt.epoch("us").cast(pl.Float64) / 1e6
-    return table.with_columns(epoch.alias("seconds")) if _timed(table) else table.drop("time")
+def read_positions(path: str | Sequence[str], **columns: Any) -> pl.DataFrame:
+    """What `shoal.data.positions.positions` finds in files whose columns the command names."""
+    given = {"--lat": "latitude", "--lon": "longitude", "--state": "state"}
+    named = [option for option, role in given.items() if columns.get(role) is not None]
+    if named not in (["--lat", "--lon"], ["--state"]):
+        raise InputError(
+            f"{' and '.join(named) or 'no column of places'} is given; name --lat and --lon, "
+            f"or --state, but not both ({see(path)})"
+        )
+    return positions(path, **columns)
 
 
 def track_positions(
-    data: str, named: NamedColumns, every: str | None
+    plan: Plan, data: str | Sequence[str], named: NamedColumns, every: str | None
 ) -> tuple[pl.DataFrame, TrackColumns]:
-    """The positions in a file, and where their table keeps what; phones name their own columns."""
-    if is_track(data) and named.latitude is None and named.state is None:
-        named = replace(named, series="user", time="time", latitude="lat", longitude="lon")
+    """The positions in files, and where their table keeps what, on steps of the plan's model."""
+    if named.every is not None:
+        raise InputError(
+            f"every is {named.every!r}, and places are released step by step; drop it from [data], "
+            "or give the length of a step with --every, such as 1min"
+        )
+    asked = None if every is None else parse_duration(every, "--every").total_seconds()
+    step = step_of(plan, asked)
     roles = ("series", "time", "latitude", "longitude", "state")
     table = read_positions(data, **{role: getattr(named, role) for role in roles}, **named.raw)
     columns = TrackColumns.of(
         table,
-        every=None if every is None else parse_duration(every, "every").total_seconds(),
+        every=step,
         gap=None if named.gap is None else parse_duration(named.gap).total_seconds(),
     )
     return table, columns
-
-
-def _timed(table: pl.DataFrame) -> bool:
-    """Whether positions have times: all of them, or none."""
-    missing = table["time"].null_count()
-    if 0 < missing < table.height:
-        raise DataError(f"{missing} of {table.height} positions have no time; give all, or none")
-    return missing == 0
 
 
 def check_positions(table: pl.DataFrame, chain: Model, *, cut: bool) -> None:
@@ -155,17 +146,17 @@ def fit_map(wish: FitWish, columns: NamedColumns) -> None:
     person whose own chain is wanted, leaning on everybody's.
     """
     out = wish.out
-    if wish.personal is not None and wish.series is None:
+    if wish.personal is not None and columns.series is None:
         raise InputError("--personal needs the column of people; name --series too")
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
     check_output(out, force=wish.force)
-    roles = {role: getattr(wish, role) for role in ("series", "time", "latitude", "longitude")}
+    roles = {role: getattr(columns, role) for role in ("series", "time", "latitude", "longitude")}
     with show.working("reading"):
         table = read_positions(wish.data, **roles, **columns.raw)
     with show.working("fitting"):
         fitted, chain = _fitted(table, wish)
-    _note(table, wish)
+    _note(table, wish, columns)
     atomic_write(out, dumps(chain) + "\n")
     if wish.as_json:
         show.print_json(
@@ -197,16 +188,16 @@ def fit_map(wish: FitWish, columns: NamedColumns) -> None:
         screen.print(line)
 
 
-def _note(table: pl.DataFrame, wish: FitWish) -> None:
+def _note(table: pl.DataFrame, wish: FitWish, columns: NamedColumns) -> None:
     """Tells of jumps that are none: between people, and over pauses."""
-    note_one_series(wish.series, table["user"].n_unique())
-    if wish.time is None or wish.gap is not None:
+    note_one_series(columns.series, table["user"].n_unique())
+    if "seconds" not in table.columns or wish.gap is not None or wish.every is not None:
         return
     pauses = pauses_in(table["user"], table["seconds"])
     if pauses is not None:
         typer.echo(
-            f"NOTE: {pauses.describe()}; each counts as one step. Give --gap to begin a new chain "
-            "after a longer one.",
+            f"NOTE: {pauses.describe()}; each counts as one step. Lay the positions on even steps "
+            "with --every, or begin a new chain after a pause with --gap.",
             err=True,
         )
 
@@ -214,10 +205,14 @@ def _note(table: pl.DataFrame, wish: FitWish) -> None:
 def _fitted(table: pl.DataFrame, wish: FitWish) -> tuple[GridFit, Any]:
     if wish.gap is not None:
         parse_duration(wish.gap)  # a bare number on the command line is refused
-        if wish.time is None:
-            raise InputError("--gap is given without --time; name the time column, or drop --gap")
+    step = None if wish.every is None else parse_duration(wish.every, "--every").total_seconds()
+    for option, value in (("--gap", wish.gap), ("--every", wish.every)):
+        if value is not None and "seconds" not in table.columns:
+            raise InputError(
+                f"{option} is given without times; name their column with --time, or drop {option}"
+            )
     grid = _grid(table, wish)
-    paths = paths_in(table, grid, wish.gap)
+    paths = paths_in(table, grid, wish.gap, every=step)
     every = [piece for pieces in paths.values() for piece in pieces]
     start = "visits" if wish.initial == "stationary" else wish.initial
     fitted = fit_grid(
@@ -227,6 +222,7 @@ def _fitted(table: pl.DataFrame, wish: FitWish) -> tuple[GridFit, Any]:
         initial=cast("Start", start),
         length=wish.length,
     )
+    fitted = fitted._replace(chain=replace(fitted.chain, step_seconds=step))
     if wish.personal is None:
         return fitted, fitted.chain
     if wish.personal not in paths:

@@ -48,7 +48,7 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
     for chart in _charts(wish.plot):
         check_chart(chart, force=wish.force, maps=True)
     with show.working("reading"):
-        table, columns = track_positions(wish.data, named, wish.every)
+        table, columns = track_positions(plan, wish.data, named, wish.every)
     table = _under(named.subject, table)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -175,7 +176,7 @@ def test_a_walk_starts_at_a_point(typed: Typed) -> None:
     typed.run("shoal init --kind location walk.toml")
     spec = typed.folder / "walk.toml"
     spec.write_text(spec.read_text().replace('# start = "4,5"', "start = [52.51, 13.39]"))
-    model = read_request(spec).task.family[0]
+    model: Any = read_request(spec).task.family[0]
     first = model.states[int(model.initial.argmax())]
     assert shoal.places.zone(model, (52.51, 13.39)) == (first,)
     spec.write_text(spec.read_text().replace("52.51, 13.39", "1.0, 2.0"))

@@ -250,7 +250,7 @@ class Bins:
 
 DEFAULT_BINS = 8  # of a range
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*,\s*({_NUMBER})\s*([A-Za-z%°/0-9]*)\s*", re.IGNORECASE)
-_PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "m": Fraction(1, 1000)}
+_PREFIXES = {prefix: Fraction(10) ** n for prefix, n in (("", 0), ("k", 3), ("M", 6), ("m", -3))}
 
 
 def edges_of_range(text: str, count: int = DEFAULT_BINS, unit: str = "") -> tuple[Fraction, ...]:
@@ -278,7 +278,7 @@ def _factor(said: str, unit: str) -> Fraction:
         for other, value in _PREFIXES.items():
             bare = unit.removeprefix(own)
             if unit.startswith(own) and bare and said == other + bare:
-                return Fraction(value) / Fraction(worth)
+                return value / worth
     raise InputError(f"range is in {said}, and the data is in {unit}; write the range in {unit}")
 
 

@@ -90,7 +90,7 @@ def first_cell(value: object) -> tuple[float, float] | str:
     place = place_in_words(value)
     if isinstance(place[0], str):
         raise PydanticCustomError("place", 'it must be "row,column", or [latitude, longitude]')
-    return place  # type: ignore[return-value]
+    return place
 
 
 FirstCell = Annotated[

@@ -13,7 +13,7 @@ import shoal
 from shoal.core.registry import loads
 from shoal.spec.request import read_request
 from tests import app_files
-from tests.app_files import TRACKS, walk, write
+from tests.app_files import SERIES, TRACKS, walk, write
 from tests.journeys.typed import Typed
 
 
@@ -94,6 +94,54 @@ def test_a_track_knows_its_columns_in_python_too(typed: Typed) -> None:
         shoal.places.release_tracks(plan, pl.DataFrame({"a": [1]}))
 
 
+@pytest.mark.parametrize(
+    "name", ["ride.gpx", "2024-05.rec", "positionfixes.csv", "usage.xml", "export.xml"]
+)
+def test_what_read_prints_leads_to_a_release(typed: Typed, name: str) -> None:
+    content = TRACKS[name](walk(40)) if name in TRACKS else SERIES[name]()
+    write(typed.folder, name, content)
+    steps = typed.follow(f"shoal read {name}")
+    assert [step.split()[1] for step in steps] == ["read", "fit", "plan", "release"]
+
+
+def test_read_says_what_is_in_tables_and_folders(typed: Typed) -> None:
+    days_csv(typed.folder)
+    said = typed.run("shoal read days.csv")
+    assert "2: ann, bob" in said
+    assert "no zone is named: --tz says one" in said
+    assert "3 different: clinic, home, work" in said
+    steps = typed.follow("shoal read days.csv")
+    assert "--state context --series person --time time" in steps[1]
+    rides = typed.folder / "rides"
+    rides.mkdir()
+    for name in ("a", "b"):
+        write(rides, f"{name}.gpx", app_files.gpx(walk(20)).replace("ann", name))
+    found = json.loads(typed.run("shoal read rides --json"))
+    assert (found["rows"], found["people"], found["step"]) == (40, ["a", "b"], 30.0)
+    assert found["span"] == ["2024-05-04T08:00:00", "2024-05-04T08:09:30"]
+    write(typed.folder, "bare.gpx", app_files.gpx(walk(4), timed=False))
+    bare = json.loads(typed.run("shoal read bare.gpx --json"))
+    assert (bare["span"], bare["step"]) == (None, None)
+    far = [*walk(20), (48.1, 2.3, app_files.BEGIN)]
+    write(typed.folder, "far.gpx", app_files.gpx(far, timed=False))
+    assert "--box 52.30,13.19,52.70,13.59" in typed.run("shoal read far.gpx")
+
+
+def test_read_finds_the_cell_of_a_point(typed: Typed) -> None:
+    points = walk(40)
+    write(typed.folder, "ride.gpx", app_files.gpx(points))
+    typed.run("shoal fit ride.gpx -o m.json --grid 0.5")
+    model = loads((typed.folder / "m.json").read_text())
+    lat, lon, _ = points[7]
+    told = json.loads(typed.run(f"shoal read m.json --at {lat},{lon} --json"))
+    assert (told["cell"],) == shoal.places.zone(model, (lat, lon))
+    assert told["inside"]
+    assert told["distance_km"] < 0.36  # half the diagonal of a cell
+    assert "lies off the map" in typed.run("shoal read m.json --at 1,2")
+    assert "--at is for a model" in typed.refused("shoal read ride.gpx --at 1,2")
+    assert "give a latitude and a longitude" in typed.refused("shoal read m.json --at 91,2")
+
+
 def days_csv(folder: Path) -> Path:
     lines = ["person,time,context"]
     for person in ("ann", "bob"):
@@ -138,6 +186,9 @@ def test_amounts_need_a_range_from_which_bins_are_cut(typed: Typed) -> None:
     assert set(model.states) <= {"below 500", "500 to 1000", "1000 to 1500", "1500 or more"}
     said = typed.refused("shoal fit usage.xml -o n.json --range 0,2kW")
     assert "the data is in Wh" in said
+    (typed.folder / "watts.csv").write_text("watts\n1\n2\n3\n")
+    said = typed.refused("shoal fit watts.csv -o n.json --state watts --range 0,10kW")
+    assert "the data names no unit" in said
     said = typed.run("shoal fit usage.xml -o q.json --bins 4")
     assert "the edges of the bins are found in the data" in said
 

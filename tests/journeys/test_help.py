@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from shoal.cli import app
 from shoal.data.generate import power_table
+from tests import app_files
 from tests.journeys import files
 from tests.journeys.shell import Shell
 from tests.journeys.test_docs import READY, attacks, audits, hide_events, own, printed, scale
@@ -74,6 +75,8 @@ def fits(shell: Shell) -> None:
         watts=pl.when(pl.int_range(pl.len()) % 97 != 0).then("watts"),
     ).write_csv(shell.folder / "raw.csv")
     files.tracks(shell.folder / "tracks.csv", "anna")
+    files.tracks(shell.folder / "ride.gpx", "anna")
+    (shell.folder / "meter.xml").write_text(app_files.green_button())
     phone = shell.folder / "phone.csv"
     files.phone(phone)
     night = "phone-1,2024-03-04 00:00:00,2024-03-04 00:00:00,home\n"

@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
+    "read": Command("shoal.cli.read", "Say what is in a file, and how to go on with it."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "budget": Command(
         "shoal.cli.budget", "Say what each of many releases may spend, and how good it is."

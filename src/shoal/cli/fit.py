@@ -30,7 +30,7 @@ EXAMPLES = """\b
 Examples:
   shoal fit days.csv -o model.json --state activity --series person --time minute
   shoal fit days.parquet -o model.json --state activity --series user --time time --gap 10min
-  shoal fit raw.csv -o model.json --state watts --range 0,10kW --missing gap --spec s.toml
+  shoal fit raw.csv -o model.json --state watts --range 0,9000 --missing gap --spec s.toml
   shoal fit meter.xml -o model.json --range 0,2kWh --spec s.toml
   shoal fit days.csv -o model.json --state activity --series person --group shift
   shoal fit ride.gpx -o town.json --grid 0.5 --every 1min --spec town.toml
@@ -57,7 +57,8 @@ class FitWish:
     missing: options.Missing = None
     bins: options.BinEdges = None
     range: Annotated[
-        str | None, option("LOW,HIGH", "Public range of numbers, cut into bins: 0,10kW.", "--range")
+        str | None,
+        option("LOW,HIGH", "Public range of numbers, cut into bins: 0,100; 0,10kW.", "--range"),
     ] = None
     unit: options.TimeUnit = None
     tz: options.Zone = None

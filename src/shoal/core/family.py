@@ -40,6 +40,7 @@ class Acts:
     audit_events: Part | None = None  # (plan, …) -> audit of a promise about events
     fit_contexts: Part | None = None  # `shoal fit --slot`
     fit_map: Part | None = None  # `shoal fit --grid`
+    locate: Part | None = None  # `shoal read MODEL --at`: (model, point) -> its cell
     job: Part | None = None  # a `jobs.drawing.StreamJob`: a file of many people's streams
     limit_time: Part | None = None  # (secrets, seconds) -> secrets that keep a time limit
     live: Part | None = None  # a `jobs.live.LiveKind`: streams by key on Spark

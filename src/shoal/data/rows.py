@@ -256,7 +256,7 @@ _PREFIXES = {prefix: Fraction(10) ** n for prefix, n in (("", 0), ("k", 3), ("M"
 def edges_of_range(text: str, count: int = DEFAULT_BINS, unit: str = "") -> tuple[Fraction, ...]:
     """The inner edges that cut a public range such as "0,10kW" into `count` bins of one width.
 
-    The range is in `unit`, that of the data, or in one with another prefix (kW for W). What lies
+    A unit in the text is `unit`, that of the data, or one with another prefix (kW for W). What lies
     beyond the range falls into the first or the last bin.
     """
     found = _RANGE.fullmatch(text)
@@ -272,8 +272,12 @@ def edges_of_range(text: str, count: int = DEFAULT_BINS, unit: str = "") -> tupl
 
 def _factor(said: str, unit: str) -> Fraction:
     """How many of `unit` one of the unit that was said is."""
-    if said in ("", unit) or not unit:
+    if said in ("", unit):
         return Fraction(1)
+    if not unit:
+        raise InputError(
+            f"range is in {said}, and the data names no unit; write it in the numbers of its column"
+        )
     for own, worth in _PREFIXES.items():
         for other, value in _PREFIXES.items():
             bare = unit.removeprefix(own)

@@ -74,6 +74,7 @@ FAMILY = Family(
         audit_events=lambda: shoal.places.audit.event_audit,
         fit_map=lambda: shoal.places.views.fit.fit_map,
         job=lambda: shoal.places.jobs.JOB,
+        locate=lambda: shoal.places.views.fit.cell_at,
         live=lambda: shoal.places.jobs.LIVE,
         read_stream=lambda: shoal.places.views.tracks.PlaceLines,
         release_steps=lambda: shoal.places.views.tracks.release_steps,

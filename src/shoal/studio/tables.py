@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
+from shoal.data.guess import NAMES, guessed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,12 +23,6 @@ NETWORKS = (".bif",)
 SUFFIXES = TABLES + TRACKS + LEDGERS + SPECS + NETWORKS
 ROOM_OF = {**dict.fromkeys(TRACKS, "places"), **dict.fromkeys(LEDGERS, "budget"),
            **dict.fromkeys(SPECS, "audit"), **dict.fromkeys(NETWORKS, "ties")}  # fmt: skip
-NAMES = {  # words of a column's name, by what it is likely to hold
-    "latitude": ("lat", "latitude"),
-    "longitude": ("lon", "lng", "long", "longitude"),
-    "time": ("time", "date", "timestamp", "when", "minute", "datetime", "day"),
-    "series": ("series", "user", "person", "id", "subject", "device", "name", "house", "who"),
-}
 # what a room asks of a table; the first ones it cannot do without
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "leak": (("state",), ("series", "time")),
@@ -65,43 +59,6 @@ def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
         "empty": empty_words(table, guess),
         "ready": all(guess[role] is not None for role in needed),
     }
-
-
-def guessed(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
-    """The column for each role by its name, its type and what it holds; None where none fits."""
-    found: dict[str, str | None] = {}
-    for role in (*NAMES, "state"):
-        if role not in roles:
-            continue
-        free = [name for name in table.columns if name not in found.values()]
-        found[role] = _state(table, free) if role == "state" else _named(table, free, role)
-    return {role: found[role] for role in roles}
-
-
-def _named(table: pl.DataFrame, free: list[str], role: str) -> str | None:
-    def words(name: str) -> set[str]:
-        return set(re.split(r"[^a-z]+", name.lower()))
-
-    fits = [name for name in free if words(name) & set(NAMES[role])]
-    if role in ("latitude", "longitude"):
-        fits = [name for name in fits if table[name].dtype.is_numeric()]
-    if role == "time":
-        fits += [name for name in free if table[name].dtype.is_temporal()]
-    return fits[0] if fits else None
-
-
-def _state(table: pl.DataFrame, free: list[str]) -> str | None:
-    """The column most like states: few different texts are best; none of numbers like degrees."""
-    coordinates = {word for role in ("latitude", "longitude") for word in NAMES[role]}
-    fits = [name for name in free if name.lower() not in coordinates]
-
-    def unlike(name: str) -> float:
-        column = table[name]
-        different = column.n_unique()
-        words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")
-        return float(different + (0 if words else 1000) + (10**6 if different < 2 else 0))
-
-    return min(fits, key=unlike, default=None)
 
 
 def empty_words(table: pl.DataFrame, guess: Mapping[str, str | None]) -> str:

@@ -21,7 +21,9 @@ from shoal.core.registry import dumps
 from shoal.data.positions import paths_in, positions
 from shoal.data.times import parse_duration, pauses_in
 from shoal.data.write import atomic_write
+from shoal.places.formats import centres_of, on_map
 from shoal.places.map import EARTH_RADIUS_M, HexGrid, SquareGrid
+from shoal.places.runtime import StateLocator
 from shoal.places.tracks import TrackColumns, step_of
 from shoal.places.walk import Start, fit_grid, fit_person, grid_of
 
@@ -129,6 +131,23 @@ def check_states(table: pl.DataFrame, chain: Model) -> None:
                 f"the column of --state holds {name!r} in row {row}; it must hold states of the "
                 f"model ({shown}, …): correct it, or name --lat and --lon instead"
             )
+
+
+def cell_at(model: Any, point: tuple[float, float]) -> dict[str, Any]:
+    """The cell of a model's map that covers a point, else the nearest one, and its centre."""
+    chain = on_map(model)
+    number = StateLocator(chain).state_of(point)
+    centre = tuple(centres_of(chain)[number].tolist())
+    north, east = (math.radians(a - b) for a, b in zip(point, centre, strict=True))
+    km = math.hypot(north, east * math.cos(math.radians(point[0]))) * EARTH_RADIUS_M / 1000
+    return {
+        "cell": chain.states[number],
+        "centre": centre,
+        "distance_km": km,
+        "inside": chain.grid is not None
+        and chain.cells is not None
+        and int(chain.grid.cell_of(*point)) in chain.cells,
+    }
 
 
 # `shoal fit --grid`: a chain on the cells of a map, from trajectories.

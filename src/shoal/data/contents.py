@@ -1,0 +1,308 @@
+"""What is in files of data: rows, columns, units, times, pauses and places, and how to go on."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.numbers import significant
+from shoal.data.entries import read_table
+from shoal.data.formats import FileFormat, format_of, own_columns
+from shoal.data.guess import guessed
+from shoal.data.positions import positions
+from shoal.data.read import Paths, matching
+from shoal.data.times import length, microseconds, pauses_in
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from shoal.data.times import Pauses
+
+MAX_CELLS = 1000  # of the map that is proposed: all mechanisms for places follow as many
+CELLS_KM = (0.1, 0.2, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)
+STEPS = ("1s", "2s", "5s", "10s", "15s", "20s", "30s", "1min", "2min", "5min", "10min", "15min",
+         "30min", "1h", "2h", "6h", "1d")  # fmt: skip
+STEP_SECONDS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+KM_PER_DEGREE = 111.195
+WIDEST_DEGREES = 5.0  # of a box that is proposed as it is
+AROUND_DEGREES = 0.2  # to each side of the middle of a wider one
+MAX_STATES = 24  # different numbers of a column that are states; more of them are amounts
+MAX_WORDS = 512  # different texts of a column that are states
+GAP_STEPS = 3  # usual steps that are proposed as the longest pause inside a chain
+MOST_SHOWN = 8  # names that are listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What files hold.
+
+    `people` are the names of the series, `span` the first and the last time (of the wall clock, or
+    UTC where `zoned`), `step` the usual seconds between rows of one series, `box` south, west,
+    north and east in degrees, `states` the different values where they are few, `low` and `high`
+    the ends of a column of numbers, `empty` the empty cells by column. `following` are the commands
+    that can come next, and `advice` is what to know before typing them.
+    """
+
+    files: tuple[Path, ...]
+    format: str
+    rows: int
+    columns: Mapping[str, str]
+    people: tuple[str, ...] = ()
+    span: tuple[datetime, datetime] | None = None
+    zoned: bool = True
+    step: float | None = None
+    pauses: Pauses | None = None
+    box: tuple[float, float, float, float] | None = None
+    unit: str = ""
+    states: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    empty: Mapping[str, int]
+    advice: str = ""
+    following: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Roles:
+    """The columns that count, and the options that name them on the command line."""
+
+    series: str | None = None
+    time: str | None = None
+    latitude: str | None = None
+    longitude: str | None = None
+    state: str | None = None
+    named: bool = False
+
+    def options(self, *roles: str) -> list[str]:
+        """Options for those of the roles that have a column; none where files name their own."""
+        names = {"latitude": "lat", "longitude": "lon"}
+        given = ((role, getattr(self, role)) for role in roles)
+        return [] if self.named else [
+            word for role, column in given if column
+            for word in (f"--{names.get(role, role)}", column)
+        ]  # fmt: skip
+
+
+def contents_of(data: Paths) -> Contents:
+    """What is in files of one kind, and the command that goes on with them."""
+    import polars as pl
+
+    files = matching(data)
+    known, own = format_of(files[0]), dict[str, Any](own_columns(files))
+    table = pl.concat([read_table(file) for file in files], how="diagonal_relaxed")
+    roles = replace(_Roles(named=True), **own) if own else _guessed(table)
+    given = [data] if isinstance(data, str) else [str(each) for each in _listed(data)]
+    if roles.latitude is not None:
+        return _of_places(files, known, table, roles, given)
+    return _of_values(files, known, table, roles, given)
+
+
+def _listed(data: Paths) -> list[object]:
+    return list(data) if isinstance(data, Sequence) else [data]
+
+
+def _guessed(table: pl.DataFrame) -> _Roles:
+    """What the columns of a table are likely to be; a latitude counts with a longitude only."""
+    found: dict[str, Any] = guessed(table, ("latitude", "longitude", "time", "series", "state"))
+    if found["latitude"] is None or found["longitude"] is None:
+        found |= {"latitude": None, "longitude": None}
+    else:
+        found["state"] = None
+    return replace(_Roles(), **found)
+
+
+def _facts(
+    files: tuple[Path, ...], known: FileFormat, table: pl.DataFrame, roles: _Roles
+) -> dict[str, Any]:
+    """What is said of every kind of data."""
+    import polars as pl
+
+    empty = {name: table[name].null_count() for name in table.columns}
+    facts: dict[str, Any] = {
+        "files": files,
+        "format": known.name,
+        "rows": table.height,
+        "columns": {name: _kind(table[name]) for name in table.columns},
+        "empty": {name: count for name, count in empty.items() if count and name != "end"},
+    }
+    owners = pl.Series("series", [""]).new_from_index(0, table.height)
+    if roles.series is not None:
+        owners = table[roles.series].cast(pl.String)
+        facts["people"] = tuple(owners.drop_nulls().unique(maintain_order=True).to_list())
+    if roles.time is None or table[roles.time].null_count() == table.height:
+        return facts
+    column = table[roles.time].drop_nulls()
+    times = microseconds(column, repr(str(files[0])))
+    clock = times.cast(pl.Datetime("us"))
+    zone = getattr(column.dtype, "time_zone", None)
+    texts = column.dtype == pl.String and bool(column.str.contains(r"(Z|[+-]\d\d:?\d\d)\s*$").all())
+    if not column.dtype.is_numeric():
+        facts |= {"span": (clock.min(), clock.max()), "zoned": zone is not None or texts}
+    seconds = times.cast(pl.Float64) / 1e6
+    own = owners.filter(table[roles.time].is_not_null())
+    steps = pl.DataFrame({"own": own, "at": seconds}).sort("own", "at")
+    gaps = steps.select(pl.col("at").diff().over("own")).to_series().drop_nulls()
+    usual = gaps.filter(gaps > 0).quantile(0.5, interpolation="lower")
+    return facts | {"step": usual, "pauses": pauses_in(own, seconds)}
+
+
+def _kind(column: pl.Series) -> str:
+    """What a column holds, in a word."""
+    import polars as pl
+
+    if column.dtype.is_numeric():
+        return "numbers"
+    if column.dtype.is_temporal():
+        return "times"
+    return "true or false" if column.dtype == pl.Boolean else "text"
+
+
+def _of_places(
+    files: tuple[Path, ...],
+    known: FileFormat,
+    table: pl.DataFrame,
+    roles: _Roles,
+    given: list[str],
+) -> Contents:
+    """Positions: their box, and a map of at most `MAX_CELLS` cells."""
+    facts = _facts(files, known, table, roles)
+    named = {role: getattr(roles, role) for role in ("series", "time", "latitude", "longitude")}
+    places = positions([str(file) for file in files], **named).drop_nulls(["lat", "lon"])
+    low, high = places.select("lat", "lon").min().row(0), places.select("lat", "lon").max().row(0)
+    box, options, advice = (*low, *high), list[str](), ""
+    wide = max(high[0] - low[0], high[1] - low[1])
+    if wide > WIDEST_DEGREES:
+        middle = places.select("lat", "lon").median().row(0)
+        sides = [middle[k % 2] + (-1 if k < 2 else 1) * AROUND_DEGREES for k in range(4)]
+        box_of_map = (sides[0], sides[1], sides[2], sides[3])
+        options += ["--box", ",".join(f"{side:.2f}" for side in sides)]
+        advice = (
+            "The positions lie far apart, and one map covers a town or a region: --box says which."
+        )
+    else:
+        box_of_map = box
+    options += ["--grid", f"{cell_km(box_of_map):g}"]
+    step = facts.get("step")
+    if isinstance(step, float) and step > 0:
+        options += ["--every", _step(step)]
+    options += roles.options("latitude", "longitude", "series", "time")
+    following = (_fit(given, options),)
+    return Contents(**facts, box=box, advice=advice, following=following)
+
+
+def cell_km(box: tuple[float, float, float, float]) -> float:
+    """The least width of square cells, of usual ones, with which a map has `MAX_CELLS` at most."""
+    south, west, north, east = box
+    high = (north - south) * KM_PER_DEGREE
+    wide = (east - west) * KM_PER_DEGREE * math.cos(math.radians((south + north) / 2))
+
+    def cells(width: float) -> int:
+        return (math.floor(high / width) + 1) * (math.floor(wide / width) + 1)
+
+    return next((width for width in CELLS_KM if cells(width) <= MAX_CELLS), CELLS_KM[-1])
+
+
+def _step(seconds: float) -> str:
+    """The least usual length of a step that is not shorter than the usual time between rows."""
+    pairs = zip(STEPS, STEP_SECONDS, strict=True)
+    return next((words for words, own in pairs if own >= seconds), STEPS[-1])
+
+
+def _of_values(
+    files: tuple[Path, ...],
+    known: FileFormat,
+    table: pl.DataFrame,
+    roles: _Roles,
+    given: list[str],
+) -> Contents:
+    """States or numbers in time, of the series with the most rows where there are several units."""
+    facts, options, advice = _facts(files, known, table, roles), list[str](), ""
+    counted = table
+    if known.shape == "series" and table["series"].n_unique() > 1:
+        common = str(table["series"].mode().sort()[0])
+        options += ["--where", f"series = '{common}'"]
+        counted = table.filter(table["series"] == common)
+    if roles.state is None:
+        return Contents(**facts)
+    options += roles.options("state", "series", "time")
+    if facts.get("pauses") is not None:
+        step = facts["step"]
+        assert isinstance(step, float)
+        options += ["--gap", _step(GAP_STEPS * step)]
+    values = counted[roles.state].drop_nulls()
+    found = _numbers(values)
+    facts["unit"] = str(counted["unit"][0]) if known.shape == "series" else ""
+    different = values.n_unique()
+    if found is not None and different > MAX_STATES:
+        low, high = float(str(found.min())), float(str(found.max()))
+        ends = (0 if low >= 0 else -_rounded(-low), _rounded(high))
+        facts |= {"low": low, "high": high}
+        options += ["--range", f"{ends[0]:g},{ends[1]:g}"]
+        advice = (
+            "The range is rounded from the data: put in what can be measured at all, so that it "
+            "tells nothing about the data."
+        )
+    elif different <= MAX_WORDS:
+        facts["states"] = tuple(str(value) for value in values.unique().sort())
+    return Contents(**facts, advice=advice, following=(_fit(given, options),))
+
+
+def _numbers(values: pl.Series) -> pl.Series | None:
+    """The values as numbers; None where some are words."""
+    import polars as pl
+
+    numbers = values.cast(pl.Float64, strict=False) if values.dtype != pl.Boolean else None
+    return None if numbers is None or numbers.null_count() else numbers
+
+
+def _rounded(value: float) -> float:
+    """The least of 1, 2 and 5 times a power of ten that is at least `value`; 1 for 0."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(size * power for size in (1, 2, 5, 10) if size * power >= value)
+
+
+def _fit(given: list[str], options: list[str]) -> str:
+    """The command that fits a model and writes a spec for it."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(given[0].rstrip("/*")).stem).strip("-") or "data"
+    words = ["shoal", "fit", *given, "-o", f"{stem}-model.json", *options, "--spec", f"{stem}.toml"]
+    return shlex.join(words)
+
+
+def sentences(found: Contents) -> list[tuple[str, str]]:
+    """What files hold as titles and texts."""
+    several = f" in {len(found.files)} files" if len(found.files) > 1 else ""
+    lines = [("Format", f"{found.format}, {found.rows:,} rows{several}")]
+    types = ", ".join(f"{name} ({kind})" for name, kind in found.columns.items())
+    lines.append(("Columns", types))
+    if found.people:
+        shown = ", ".join(found.people[:MOST_SHOWN])
+        more = ", …" if len(found.people) > MOST_SHOWN else ""
+        lines.append(("Series", f"{len(found.people):,}: {shown}{more}"))
+    if found.span is not None:
+        first, last = (moment.isoformat(sep=" ", timespec="seconds") for moment in found.span)
+        zone = " UTC" if found.zoned else " (no zone is named: --tz says one)"
+        lines.append(("Times", f"{first} to {last}{zone}"))
+    if found.step is not None:
+        pauses = found.pauses.describe() if found.pauses is not None else "no longer pause"
+        lines.append(("Steps", f"usually {length(found.step)} between rows; {pauses}"))
+    if found.box is not None:
+        south, west, north, east = found.box
+        lines.append(("Places", f"{south:.4f} to {north:.4f}° N, {west:.4f} to {east:.4f}° E"))
+    if found.low is not None and found.high is not None:
+        ends = f"{significant(found.low)} to {significant(found.high)} {found.unit}"
+        lines.append(("Values", f"numbers from {ends.strip()}"))
+    elif found.states:
+        shown = ", ".join(found.states[:MOST_SHOWN])
+        lines.append(("Values", f"{len(found.states)} different: {shown}"))
+    if found.empty:
+        cells = ", ".join(f"{count:,} in {name}" for name, count in found.empty.items())
+        lines.append(("Empty", f"cells without a value: {cells}"))
+    return lines

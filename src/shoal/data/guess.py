@@ -1,0 +1,53 @@
+"""Which column of a table is likely to hold what: by its name, its type and its values."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NAMES = {  # words of a column's name, by what it is likely to hold
+    "latitude": ("lat", "latitude"),
+    "longitude": ("lon", "lng", "long", "longitude"),
+    "time": ("time", "date", "timestamp", "when", "minute", "datetime", "day"),
+    "series": ("series", "user", "person", "id", "subject", "device", "name", "house", "who"),
+}
+
+
+def guessed(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
+    """The column for each role by its name, its type and what it holds; None where none fits."""
+    found: dict[str, str | None] = {}
+    for role in (*NAMES, "state"):
+        if role not in roles:
+            continue
+        free = [name for name in table.columns if name not in found.values()]
+        found[role] = _state(table, free) if role == "state" else _named(table, free, role)
+    return {role: found[role] for role in roles}
+
+
+def _named(table: pl.DataFrame, free: list[str], role: str) -> str | None:
+    def words(name: str) -> set[str]:
+        return set(re.split(r"[^a-z]+", name.lower()))
+
+    fits = [name for name in free if words(name) & set(NAMES[role])]
+    if role in ("latitude", "longitude"):
+        fits = [name for name in fits if table[name].dtype.is_numeric()]
+    if role == "time":
+        fits += [name for name in free if table[name].dtype.is_temporal()]
+    return fits[0] if fits else None
+
+
+def _state(table: pl.DataFrame, free: list[str]) -> str | None:
+    """The column most like states: few different texts are best; none of numbers like degrees."""
+    coordinates = {word for role in ("latitude", "longitude") for word in NAMES[role]}
+    fits = [name for name in free if name.lower() not in coordinates]
+
+    def unlike(name: str) -> float:
+        column = table[name]
+        different = column.n_unique()
+        words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")
+        return float(different + (0 if words else 1000) + (10**6 if different < 2 else 0))
+
+    return min(fits, key=unlike, default=None)

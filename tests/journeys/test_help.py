@@ -83,6 +83,11 @@ def fits(shell: Shell) -> None:
     phone.write_text(phone.read_text() + night)
 
 
+def read(shell: Shell) -> None:
+    fits(shell)
+    shell.run("shoal fit ride.gpx -o town.json --grid 0.5")
+
+
 def checked(shell: Shell) -> None:
     series(shell)
     columns = "--state activity --series person --time minute"
@@ -129,6 +134,7 @@ FILES: dict[str, Callable[[Shell], None]] = {
     "audit": audited,
     "attack": attacked,
     "stream": streams,
+    "read": read,
     "fit": fits,
     "check": checked,
     "budget": budgets,

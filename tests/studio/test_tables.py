@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from shoal.core.errors import InputError
+from shoal.data.guess import guessed
 from shoal.studio.rooms.ground import learned, own_track, step_of
-from shoal.studio.tables import chosen, columns_of, gap_of, guessed, look, room_of
+from shoal.studio.tables import chosen, columns_of, gap_of, look, room_of
 
 
 def quiet(words: str, share: float) -> None:

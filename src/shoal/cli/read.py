@@ -36,9 +36,9 @@ class ReadWish:
 @app.command(epilog=EXAMPLES)
 @options.takes(ReadWish)
 def read(wish: ReadWish) -> None:
-    """Say what is in a file: format, rows, columns, units, times, pauses, places.
+    """Say what is in a file, and how to go on with it.
 
-    Ends with the command that goes on with it. What is printed tells about the data: it is for its
+    Format, rows, columns, units, times, pauses and places, and the next command. What is printed tells about the data: it is for its
     owner. Of a stored model or plan it says what it is, and with --at which cell covers a point.
     """
     stored = _stored(wish.data)

@@ -38,8 +38,9 @@ class ReadWish:
 def read(wish: ReadWish) -> None:
     """Say what is in a file, and how to go on with it.
 
-    Format, rows, columns, units, times, pauses and places, and the next command. What is printed tells about the data: it is for its
-    owner. Of a stored model or plan it says what it is, and with --at which cell covers a point.
+    Format, rows, columns, units, times, pauses and places, and the next command. What is printed
+    tells about the data: it is for its owner. Of a stored model or plan it says what it is, and
+    with --at which cell covers a point.
     """
     stored = _stored(wish.data)
     if stored is None and wish.at is not None:

@@ -100,7 +100,7 @@ GROUPS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "ledger-store": (
         6,
-        ("ledger/accounts.py", "ledger/settle.py", "ledger/entries.py"),
+        ("ledger/accounts.py", "ledger/charging.py", "ledger/entries.py"),
         ("tests/unit/test_ledger_store.py", "tests/unit/test_ledger_unreadable.py"),
     ),
     "ledger-verify": (

@@ -21,7 +21,7 @@ from shoal.core.charge import Charge, StreamStep, empty_history, output_key
 from shoal.core.errors import CannotCompose, InputError, OtherHistory
 from shoal.core.task import Task
 from shoal.jobs.live import Live, LiveReading
-from shoal.ledger import compose, settle
+from shoal.ledger import charging, compose
 from shoal.ledger.store import SqlLedger
 from shoal.places.events import EventGuard
 from shoal.places.packed import from_bytes, to_bytes
@@ -248,7 +248,7 @@ def test_steps_of_version_0_2_are_counted_and_not_followed(
     """Their charges do not say what came before: they load, add up and end the stream."""
     plan = TWO.plan("2")
     with monkeypatch.context() as before:
-        before.setattr(settle, "check_step", lambda charge: None)
+        before.setattr(charging, "check_step", lambda charge: None)
         old = Charge(plan=plan, subject="ann", key=step_key("ann", "", plan, 1), eta=Fraction(1, 2))
         ledger.settle(old, lambda: output(plan, (1,)))
     total = ledger.spent("ann")

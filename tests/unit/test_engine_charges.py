@@ -18,8 +18,8 @@ from shoal.core.plan import Answer, Plan, Release
 from shoal.core.task import EachEntry
 from shoal.jobs import local
 from shoal.ledger import open_ledger
+from shoal.ledger.charging import Outcome
 from shoal.ledger.entries import pack, unpacked
-from shoal.ledger.settle import Settlement
 from shoal.ledger.store import SqlLedger
 from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.queries import count
@@ -31,7 +31,7 @@ from tests.ledger_servers import KINDS, fresh_ledger
 
 def settled(
     ledger: SqlLedger, charges: Sequence[Charge], calls: list[list[int]] | None = None
-) -> list[Settlement]:
+) -> list[Outcome]:
     """The outcomes of a batch; what was drawn is noted in `calls`."""
 
     def sample(places: list[int]) -> list[Release]:

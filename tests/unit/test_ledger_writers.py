@@ -1,23 +1,23 @@
-"""Writers side by side: what one knows is used while it is so, and given up when it is not."""
+"""Several writers: each judges by what the others have committed, and waits for who is at work."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import Connection
 
 from shoal.core.charge import Charge
 from shoal.core.errors import CannotCompose, LedgerError, OverBudget
 from shoal.core.plan import Release
+from shoal.core.stream import ALLOWED
 from shoal.ledger import SqlLedger, open_ledger
 from shoal.ledger.accounts import SPARE, USUAL
-from shoal.ledger.settle import Till
+from shoal.ledger.queries import LOCK_LEDGER, fetch
 from tests.ledger_plans import DATA, alone, conversions, laplace
 from tests.ledger_servers import KINDS, fresh_ledger
 
@@ -50,13 +50,6 @@ def spend(ledger: SqlLedger, plan: Any = TENTH, subject: str = "u", **others: An
     return released
 
 
-def never_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        pytest.fail("asked the others to wait")
-
-    monkeypatch.setattr(Till, "_together", fail)
-
-
 def sampled(ledger: SqlLedger, meanwhile: Callable[[], object], **others: Any) -> int:
     """How often a release about u was drawn, during the first draw of which something happens."""
     draws: list[Release] = []
@@ -72,10 +65,7 @@ def sampled(ledger: SqlLedger, meanwhile: Callable[[], object], **others: Any) -
 
 
 @pytest.mark.parametrize("name", ["u", "a'; DROP TABLE shoal_entries; --", "\\'", "é☃𝄞", "%s :x"])
-def test_a_writer_alone_locks_nothing(
-    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    never_together(monkeypatch)
+def test_any_subject_and_key_are_found_again(ledger: SqlLedger, name: str) -> None:
     released = [spend(ledger, subject=name, key=key) for key in (None, name, None)]
     kept = [entry for entry in ledger.charges() if entry.subject == name][-3:]
     assert [entry.key for entry in kept] == [None, name, None]
@@ -93,19 +83,6 @@ def test_what_adds_to_nothing_is_charged_once(url: str) -> None:
         assert ledger.head("u") == before
 
 
-def test_charges_about_others_in_between_do_no_harm(
-    ledger: SqlLedger, other: SqlLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never_together(monkeypatch)
-
-    def meanwhile() -> None:
-        for plan in (TENTH, FIFTH):
-            spend(other, plan, subject="somebody else")
-
-    assert sampled(ledger, meanwhile) == 1
-    assert ledger.verify().intact
-
-
 CHANGES: dict[str, Callable[[SqlLedger], object]] = {
     "another plan": lambda other: spend(other, FIFTH),
     "the same plan": spend,
@@ -116,36 +93,78 @@ CHANGES: dict[str, Callable[[SqlLedger], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_in_between_is_seen_before_anything_is_charged(
+def test_what_another_writer_changed_is_seen_before_anything_is_charged(
     ledger: SqlLedger, other: SqlLedger, change: str
 ) -> None:
-    assert sampled(ledger, lambda: CHANGES[change](other)) == 2
+    CHANGES[change](other)
+    spend(ledger)
     assert ledger.head("u") == other.head("u")
     assert ledger.verify().intact
 
 
-def test_a_key_used_in_between_returns_what_was_released_under_it(
+def test_a_writer_waits_while_another_charges_the_same_subject(url: str) -> None:
+    with open_ledger(url) as one, open_ledger(url, timeout=0.2) as two:
+        spend(two)
+
+        def meanwhile() -> None:
+            with pytest.raises(LedgerError, match="is locked by another program"):
+                spend(two)
+
+        assert sampled(one, meanwhile) == 1
+        spend(two)
+        assert one.head("u").seq == 3
+        assert one.verify().intact
+
+
+def test_a_key_that_another_writer_used_returns_what_was_released_under_it(
     ledger: SqlLedger, other: SqlLedger
 ) -> None:
-    first: list[Release] = []
-
-    def sample() -> Release:
-        first.append(spend(other, key="k"))
-        return TENTH.release(DATA)
-
+    first = spend(other, key="k")
     charge = Charge(plan=TENTH, subject="u", key="k")
-    assert ledger.settle(charge, sample) == first[0]
-    assert len(first) == 1
+    assert ledger.settle(charge, lambda: pytest.fail("sampled again")) == first
     assert [entry.key for entry in ledger.charges()].count("k") == 1
 
 
-def test_a_limit_reached_in_between_refuses_and_changes_nothing(
+def test_a_limit_that_another_writer_reached_refuses_and_changes_nothing(
     ledger: SqlLedger, other: SqlLedger
 ) -> None:
     other.limit("0.2", subject="u")
+    spend(other)
     with pytest.raises(OverBudget):
-        sampled(ledger, lambda: spend(other))
+        spend(ledger)
     assert ledger.head("u").seq == 2
+
+
+def test_a_transaction_that_was_undone_is_forgotten(ledger: SqlLedger) -> None:
+    """What the process remembers of a charge that was never committed is not used."""
+
+    def undone(connection: Connection) -> None:
+        charge = Charge(plan=TENTH, subject="u", key="lost")
+        ledger.settle_all([charge], lambda _: [TENTH.release(DATA)], connection)
+        raise OSError("the caller gave up")
+
+    with pytest.raises(OSError, match="gave up"):
+        ledger.database.write(undone)
+    spend(ledger, key="lost")
+    assert ledger.head("u").seq == 2
+    assert ledger.verify().intact
+
+
+def test_a_charge_whose_draw_failed_stays_and_harms_no_other(ledger: SqlLedger) -> None:
+    charges = [Charge(plan=TENTH, subject=name, key=name) for name in ("u", "v")]
+
+    def work(connection: Connection) -> None:
+        transaction = ledger.transaction(connection)
+        assert transaction.charge(charges) == [ALLOWED, ALLOWED]
+        transaction.store({1: TENTH.release(DATA)})
+
+    ledger.database.write(work)
+    assert [ledger.head(name).seq for name in ("u", "v")] == [2, 1]
+    assert ledger.verify().intact
+    with pytest.raises(LedgerError, match="has no output"):
+        spend(ledger, key="u")
+    spend(ledger, subject="v", key="v")
+    assert ledger.head("v").seq == 1
 
 
 @pytest.mark.parametrize("room", [1, USUAL, SPARE, SPARE + USUAL + 1, SPARE + USUAL + 2])
@@ -222,11 +241,9 @@ def test_every_thread_hears_that_the_ledger_is_stalled(url: str) -> None:
             told.append(str(error))
 
     with open_ledger(url, timeout=0.5) as ledger, open_ledger(url) as other:
-        steady = ledger.database.dialect.words.steady
 
         def stall(connection: Connection) -> None:
-            if steady is not None:
-                connection.exec_driver_sql(steady)
+            fetch(connection, (LOCK_LEDGER, {}))
             threads = [threading.Thread(target=work, args=(ledger, n)) for n in range(24)]
             for thread in threads:
                 thread.start()
@@ -275,26 +292,44 @@ def test_a_connection_that_broke_is_replaced_and_nothing_is_charged_twice(
         hang_up(line(ledger), other)  # while it was idle
         spend(ledger, key=key)
         own = line(ledger)
-        assert sampled(ledger, lambda: hang_up(own, other)) == 1  # with the charge under way
+        assert sampled(ledger, lambda: hang_up(own, other)) == 2  # with the charge under way
         assert ledger.head("u").seq == 3
         assert ledger.verify().intact
 
 
 @pytest.mark.postgres
-def test_a_charge_that_was_taken_before_the_connection_broke_is_taken_once(
-    server: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_without_an_answer_is_looked_up(
+    server: str, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
+    """A charge that was committed keeps its output; one that was not is made again."""
+    import psycopg
+
     with open_ledger(server, conversions=conversions()) as ledger:
         spend(ledger)
-        real = ledger.database.write_one
+        dialect: Any = ledger.database.engine.dialect
+        real, broken, draws = dialect.do_commit, [True], []
 
-        def unheard(*said: Any) -> int:
-            assert real(*said) == 1  # it was added, and the answer got lost
-            return real(*said)
+        def unheard(connection: Any) -> None:
+            lost = bool(broken)
+            broken.clear()
+            if committed or not lost:
+                real(connection)
+            else:
+                dialect.do_rollback(connection)
+            if not lost:
+                return
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-        monkeypatch.setattr(ledger.database, "write_one", unheard)
-        release = spend(ledger)
+        def sample() -> Release:
+            draws.append(TENTH.release(DATA))
+            return draws[-1]
+
+        monkeypatch.setattr(dialect, "do_commit", unheard)
+        release = ledger.settle(Charge(plan=TENTH, subject="u"), sample)
         monkeypatch.undo()
+        assert release is draws[-1]
+        assert len(draws) == (1 if committed else 2)
         assert ledger.release(ledger.charges()[-1]) == release
         assert ledger.head("u").seq == 2
         spend(ledger)
@@ -361,20 +396,21 @@ def test_people_do_not_wait_for_each_other(server: str) -> None:
         assert [two.head(name).seq for name in ("ann", "bob")] == [1, 2]
 
 
-def _told(statement: TextClause, values: dict[str, Any], connection: Connection) -> str:
-    return "\n".join(str(row[0]) for row in connection.execute(statement, values))
-
-
 @pytest.mark.postgres
-def test_looking_and_adding_go_by_the_indexes(server: str) -> None:
+def test_reading_goes_by_the_indexes(server: str) -> None:
     """Whatever the tables hold: no plan made once reads a table that has grown since."""
-    from shoal.ledger import entries
+    from shoal.ledger import queries
 
+    names: dict[queries.Query, dict[str, Any]] = {
+        queries.ENDS: {},
+        queries.SINCE: {"subjects": ["x"], "places": [1]},
+        queries.KEYS: {"requester": "", "keys": ["x"]},
+        queries.HASH: {"subject": "x", "place": 1},
+        queries.PLAN: {"plan": "x"},
+    }
     with open_ledger(server) as ledger:
-        for statement in (entries.adding(), entries.ENDS, entries.HASH):
-            names = statement.compile().params
-            values = {name: 1 if name in ("place", "house") else "x" for name in names}
-            explain = statement.text.replace("INSERT", "EXPLAIN INSERT", 1)
-            explain = explain if explain.startswith("EXPLAIN") else f"EXPLAIN {explain}"
-            told = ledger.database.read(partial(_told, text(explain), values))
-            assert "Seq Scan" not in told
+        for query, values in names.items():
+            explain = query._replace(postgres=f"EXPLAIN {query.postgres}")
+            rows = ledger.database.read(lambda c: fetch(c, (explain, values))[0])  # noqa: B023
+            assert "Seq Scan on shoal_entries" not in "\n".join(row[0] for row in rows)
+            assert "Index" in str(rows)

@@ -18,7 +18,7 @@ from shoal.core.errors import StoredError
 from shoal.core.plan import Fresh, Late, Plan, Release, Repeated, Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
-from shoal.ledger import SqlLedger, open_ledger
+from shoal.ledger import SqlLedger, charging, open_ledger
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet
@@ -132,15 +132,21 @@ def test_a_step_that_was_charged_and_never_told_is_recovered(town: Plan, ledger:
     assert stream.recovered(ledger, **names(7)) is None  # nothing is charged by asking
 
 
-def test_a_step_is_charged_in_one_statement(
+def test_a_step_reads_once_and_writes_once(
     town: Plan, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, _ = LocationStream.begin(town).read("1,1", ledger=ledger, **names(0))
-    monkeypatch.setattr(ledger.database, "read", None)
-    monkeypatch.setattr(ledger.database, "glance", None)
-    monkeypatch.setattr(ledger.database, "write", None)
+    trips: list[str] = []
+    for name in ("fetch", "write"):
+        real = getattr(charging, name)
+
+        def counted(*asked: Any, name: str = name, real: Any = real) -> Any:
+            trips.append(name)
+            return real(*asked)
+
+        monkeypatch.setattr(charging, name, counted)
     stream, release = stream.read("1,2", ledger=ledger, **names(1))
-    monkeypatch.undo()
+    assert trips == ["fetch", "write"]
     assert ledger.release(ledger.charges()[-1]).answer.multiples == release.z
     assert ledger.verify().intact
 

@@ -52,7 +52,7 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.ledger: SqlLedger = open_ledger(settings.database)
-        self.postgres = self.ledger.database.dialect.lock is not None
+        self.postgres = self.ledger.database.engine.dialect.name == "postgresql"
         self.engine = _engine(settings) if self.postgres else self.ledger.database.engine
         threads = settings.threads if self.postgres else 4
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
@@ -99,7 +99,7 @@ class Store:
 
     def glance(self, statement: TextClause, **given: str) -> Sequence[Any]:
         """The rows of one small statement, in this thread: for SQLite, whose readers never wait."""
-        return self.ledger.database.glance(statement, given)
+        return self.ledger.database.read(lambda c: c.execute(statement, given).all())
 
     async def limit(
         self, subject: str, plan: Plan, amount: float, unit: str, *, ever: bool = False

@@ -173,8 +173,8 @@ class Account:
         return Account(self.head, Counter(self.counts), self.room)
 
 
-class HouseRules(NamedTuple):
-    """What the house chain says at one link: limits by subject, trusted signers, signed plans."""
+class LedgerPolicy(NamedTuple):
+    """What the ledger allows at link `seq` of its own chain: limits, signers, signed plans."""
 
     seq: int
     limits: Mapping[str, Sequence[Limit]]
@@ -192,7 +192,7 @@ class Judge:
     counts the charges about everybody, which are about every subject too.
     """
 
-    house: HouseRules
+    policy: LedgerPolicy
     plan: Callable[[str], Plan]
     conversions: Conversions
     everybody: Account
@@ -203,17 +203,17 @@ class Judge:
         """Why the charge is refused for a subject; None when it is allowed."""
         if charge.plan.fingerprint not in self.confirmed:
             self._confirm(charge.plan)
-        if self.house.signers and charge.plan.fingerprint not in self.house.signed:
+        if self.policy.signers and charge.plan.fingerprint not in self.policy.signed:
             return BudgetError(
                 f"plan {charge.plan.fingerprint[:12]}… is not signed, and this ledger takes only "
                 "plans of named signers; sign it with `shoal ledger sign`"
             )
         kind = Kind.of(charge)
         # within a batch ends have no hash yet: what is known there is known of nothing else
-        moment = (kind, self.house.seq, self.everybody.head)
+        moment = (kind, self.policy.seq, self.everybody.head)
         if account.room[1] > 0 and account.room[0] == moment:
             return None
-        own = (*self.house.limits.get(EACH, ()), *self.house.limits.get(subject, ()))
+        own = (*self.policy.limits.get(EACH, ()), *self.policy.limits.get(subject, ()))
         names = (subject, charge.period, charge.requester)
         limits = tuple(limit for limit in own if limit.matches(*names))
         key = (frozenset(account.counts.items()), self.everybody.head, kind, limits)

@@ -6,13 +6,13 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Compiled, Connection, Engine, TextClause
+from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError as NoConnection
 
@@ -20,7 +20,6 @@ from shoal.core.errors import LedgerError
 from shoal.ledger.schema import NEWEST, Words, bring_up_to_date, version
 
 T = TypeVar("T")
-Take = Callable[[Any], Any]  # of a driver's cursor
 
 WRITE_ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
@@ -44,15 +43,10 @@ class Manner(NamedTuple):
 class Dialect:
     """What one kind of database needs said differently.
 
-    `writing`, `migrating` and `reading` say how each sort of transaction is made; `by_itself` lets
-    each statement of a driver's connection commit by itself, or no more; None where it does so
-    anyway. `error` is the driver's;
-    `explain` is a sentence about one; `passing` is whether the same transaction, begun again, may
-    succeed; `lost` is whether the connection broke, so that nobody knows how a commit ended. `lock`
-    makes the other writers of a subject wait until the transaction ends, `free` is whether none
-    does, `guard` is for those of the house chain; None where there is one writer anyway. `newest`
-    is whether a statement sees all that was committed before it, not only before its transaction;
-    None where a writer always does. `user` asks the server who is connected.
+    `writing`, `migrating` and `reading` say how each sort of transaction is made. `error` is the
+    driver's; `explain` is a sentence about one; `passing` is whether the same transaction, begun
+    again, may succeed; `lost` is whether the connection broke, so that nobody knows how a commit
+    ended. `user` asks the server who is connected.
     """
 
     words: Words
@@ -63,11 +57,6 @@ class Dialect:
     explain: Callable[[Exception], str]
     passing: Callable[[Exception], bool]
     lost: Callable[[Exception], bool]
-    by_itself: Callable[[Any, bool], None] | None = None
-    lock: str | None = None
-    free: str | None = None
-    guard: str | None = None
-    newest: str | None = None
     user: str | None = None
 
 
@@ -87,23 +76,20 @@ class Database:
         self._writer = engine.execution_options(**dialect.writing.options)
         self._migrator = engine.execution_options(**dialect.migrating.options)
         self._reader = engine.execution_options(**dialect.reading.options)
-        self._compiled: dict[TextClause, Compiled] = {}
         self._pid = os.getpid()
 
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """The result of `work`, done alone and committed; begun again while others interfere.
+    def write(
+        self,
+        work: Callable[[Connection], T],
+        is_committed: Callable[[Connection], bool] | None = None,
+    ) -> T:
+        """Return the result of `work`, committed; begun again while others interfere.
 
         When `work` raises, nothing has changed. It may run several times: only the run that
-        commits counts.
+        commits counts. When the connection breaks during the commit, `is_committed` looks on a new
+        connection whether the last run was committed; without it that is an error.
         """
-        return self._transact(self._writer, work, self.dialect.writing)
-
-    def write_one(self, statement: TextClause, row: Mapping[str, Any]) -> int:
-        """How many rows one statement changed, committed by itself.
-
-        Said again when the connection breaks, so it must do no harm when said twice.
-        """
-        return int(self._say(statement, row, lambda cursor: cursor.rowcount))
+        return self._transact(self._writer, work, self.dialect.writing, is_committed)
 
     def migrate(self, work: Callable[[Connection], T]) -> T:
         """The same, before the tables exist."""
@@ -112,11 +98,6 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, which sees one moment of the database and changes nothing."""
         return self._transact(self._reader, work, self.dialect.reading)
-
-    def glance(self, statement: TextClause, names: Mapping[str, Any]) -> Sequence[Any]:
-        """The rows of one statement."""
-        rows: Sequence[Any] = self._say(statement, names, lambda cursor: cursor.fetchall())
-        return rows
 
     def unknown(self) -> LedgerError:
         """What to say when nobody knows whether a commit happened."""
@@ -137,61 +118,34 @@ class Database:
         self._leave_parent()
         self.engine.dispose()
 
-    def _transact(self, engine: Engine, work: Callable[[Connection], T], manner: Manner) -> T:
-        committing = False
-
-        def transaction() -> T:
-            nonlocal committing
-            committing = False
-            with engine.connect() as connection, connection.begin():
-                if manner.first is not None:
-                    connection.exec_driver_sql(manner.first)
-                result = work(connection)
-                committing = True
-            return result
-
-        return self._repeatedly(transaction, lambda: committing)
-
-    def _say(self, statement: TextClause, given: Mapping[str, Any], take: Take) -> Any:
-        """What `take` makes of the cursor of one statement, which is a transaction by itself.
-
-        Said to the driver: SQLAlchemy's part of it would take longer than the database's.
-        """
-        said = self._compiled.get(statement)
-        if said is None:
-            said = self._compiled[statement] = statement.compile(dialect=self.engine.dialect)
-        order = getattr(said, "positiontup", None)
-        values = given if order is None else [given[name] for name in order]
-        return self._repeatedly(lambda: self._said(str(said), values, take), lambda: False)
-
-    def _said(self, statement: str, values: Any, take: Take) -> Any:
-        lent = self.engine.raw_connection()
-        try:
-            connection: Any = lent.dbapi_connection
-            by_itself = self.dialect.by_itself
-            if by_itself is not None:
-                by_itself(connection, True)
-            result = take(connection.execute(statement, values))
-            if by_itself is not None:
-                by_itself(connection, False)
-        except BaseException as error:
-            lent.invalidate()
-            if isinstance(error, Exception) and self.dialect.lost(error):
-                self.engine.dispose()  # the others broke with it
-            raise
-        lent.close()
-        return result
-
-    def _repeatedly(self, work: Callable[[], T], committing: Callable[[], bool]) -> T:
-        """The result of `work`, done again while others interfere; errors are a sentence."""
+    def _transact(
+        self,
+        engine: Engine,
+        work: Callable[[Connection], T],
+        manner: Manner,
+        is_committed: Callable[[Connection], bool] | None = None,
+    ) -> T:
+        """Return the result of a transaction, begun again while others interfere."""
         self._leave_parent()
         attempt = 0
         while True:
+            result: list[T] = []
             try:
-                return work()
+                with engine.connect() as connection, connection.begin():
+                    if manner.first is not None:
+                        connection.exec_driver_sql(manner.first)
+                    result.append(work(connection))
+                return result[0]
             except (DBAPIError, self.dialect.error) as error:
                 attempt += 1
-                self._give_up(_cause(error), committing(), attempt)
+                cause = _cause(error)
+                if result and self.dialect.lost(cause):
+                    if is_committed is None or attempt >= WRITE_ATTEMPTS:
+                        raise self.unknown() from error
+                    if self._look(engine, is_committed, error):
+                        return result[0]
+                elif attempt >= WRITE_ATTEMPTS or not self.dialect.passing(cause):
+                    raise self.unusable(cause) from error
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.002 * 2**attempt)))
             except NoConnection as error:
                 raise LedgerError(
@@ -199,12 +153,15 @@ class Database:
                     "connections, and none came free; let it finish, then repeat"
                 ) from error
 
-    def _give_up(self, error: Exception, committing: bool, attempt: int) -> None:
-        """Raise unless the transaction surely had no effect and may succeed when begun again."""
-        if committing and self.dialect.lost(error):
-            raise self.unknown() from error
-        if attempt >= WRITE_ATTEMPTS or not self.dialect.passing(error):
-            raise self.unusable(error) from error
+    def _look(
+        self, engine: Engine, is_committed: Callable[[Connection], bool], broken: Exception
+    ) -> bool:
+        """Return whether a transaction was committed whose commit was not answered."""
+        try:
+            with engine.connect() as connection, connection.begin():
+                return is_committed(connection)
+        except (DBAPIError, self.dialect.error, NoConnection):
+            raise self.unknown() from broken
 
     def _leave_parent(self) -> None:
         """In a forked child: forget the parent's connections without closing them."""

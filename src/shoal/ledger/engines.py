@@ -1,7 +1,7 @@
 """The two kinds of database: one SQLite file, or a PostgreSQL server.
 
-SQLite has one writer at a time. PostgreSQL has many: the table of charges takes one charge for
-each place of a subject's chain, so whoever comes second adds nothing, looks again and goes on.
+SQLite has one writer at a time. PostgreSQL has many; those about the same subject wait for each
+other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sqlalchemy.pool import StaticPool
 
 from shoal.core.errors import LedgerError
 from shoal.ledger.database import LONGEST_PAUSE, Database, Dialect, Manner, secrets_of, shown
+from shoal.ledger.queries import LOCK_LEDGER
 from shoal.ledger.schema import OLD_TABLES, Words
 
 SENTENCES = {  # by the beginning of the driver's name for the error
@@ -153,7 +154,8 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options()["shoal_begin"])
+    driver: Any = connection.connection.driver_connection  # SQLAlchemy's part takes longer
+    driver.execute(connection.get_execution_options()["shoal_begin"])
 
 
 def _check_ours(connection: Connection) -> None:
@@ -235,7 +237,6 @@ def _aborting(
 
 
 AGAIN = ("40001", "40P01")  # serialization failure, deadlock: the transaction had no effect
-HOUSE_LOCK = "SELECT pg_advisory_xact_lock(7309940822140973)"  # any number, always the same
 
 # what a trigger does is more than its name: when it fires, on what, and what it then runs
 TRIGGERS = (
@@ -273,22 +274,16 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
             frozen=_frozen,
             triggers=TRIGGERS,
             clustered="",
-            steady="LOCK TABLE shoal_entries IN SHARE ROW EXCLUSIVE MODE",
             old="LOCK TABLE shoal_versions IN SHARE ROW EXCLUSIVE MODE",
         ),
         # each statement sees what was committed before it
         writing=Manner({}),
-        migrating=Manner({}, HOUSE_LOCK),
+        migrating=Manner({}, LOCK_LEDGER.postgres),
         reading=Manner({"isolation_level": "REPEATABLE READ"}),
-        by_itself=lambda connection, alone: setattr(connection, "autocommit", alone),
         error=psycopg.Error,
         explain=lambda error: UNREACHABLE if lost(error) else _explain(error),
         passing=lambda error: _state(error) in AGAIN or lost(error),
         lost=lost,
-        lock="SELECT pg_advisory_xact_lock(hashtextextended(:subject, 0))",
-        free="pg_try_advisory_xact_lock(hashtextextended(:subject, 0))",
-        guard=HOUSE_LOCK,
-        newest="current_setting('transaction_isolation') = 'read committed'",
         user="SELECT current_user",
     )
     return Database(shown(str(url)), engine, dialect, secrets_of(url))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, TextClause, bindparam, text
+from sqlalchemy import Connection
 
 from shoal.core.charge import EVERYBODY, Charge, StreamStep
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import KINDS, dumps, loads
 from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit, UnreadableCharge
-from shoal.ledger.schema import ENTRIES, Head, entry_hash, now
+from shoal.ledger.queries import CHANGES, COUNTS, HEADS, OF_KIND, PLAN, Asked, Rows, fetch
+from shoal.ledger.schema import Head, entry_hash, now
 from shoal.ledger.totals import entry_eta
 
 LONGEST_NAME = 500  # bytes of a name in UTF-8: PostgreSQL indexes some 2,700 of two together
 LONGEST_KEY = 2000  # bytes of a key
-LOOKED_UP = 500  # names per statement: every database takes that many
 
 
 class Entry(NamedTuple):
@@ -328,7 +328,7 @@ class Change(NamedTuple):
 def read_changes(connection: Connection) -> list[Change]:
     """All that was ever done to limits, signers and checkpoints, oldest first."""
     with as_written("a rule of the ledger"):
-        return [_change(*row) for row in connection.execute(_CHANGES)]
+        return [_change(*row) for row in fetch(connection, (CHANGES, {}))[0]]
 
 
 def _change(seq: int, at: str, kind: str, by: str, document: str) -> Change:
@@ -338,11 +338,16 @@ def _change(seq: int, at: str, kind: str, by: str, document: str) -> Change:
     return Change(seq, at, kind, by, told)
 
 
+def _documents(connection: Connection, kind: str) -> list[str]:
+    """Return the documents of one kind in the chain of the ledger's policy, oldest first."""
+    return [row[0] for row in fetch(connection, (OF_KIND, {"kind": kind}))[0]]
+
+
 def read_limits(connection: Connection) -> tuple[Limit, ...]:
     """The limits in force: the last one on each scope."""
     latest: dict[Any, Limit] = {}
     with as_written("a limit of the ledger"):
-        for document in connection.execute(_OF_KIND, {"kind": "limit"}).scalars():
+        for document in _documents(connection, "limit"):
             told = json.loads(document)
             period = None if told["period"] == LIFETIME else told["period"]
             limit = Limit(**{**told, "amount": Fraction(told["amount"]), "period": period})
@@ -358,11 +363,11 @@ def read_signers(connection: Connection) -> tuple[frozenset[str], frozenset[str]
     trusted: dict[str, bool] = {}
     signed: set[str] = set()
     with as_written("a signer of the ledger"):
-        for document in connection.execute(_OF_KIND, {"kind": "signer"}).scalars():
+        for document in _documents(connection, "signer"):
             told = json.loads(document)
             trusted[told["key"]] = told["trusted"]
         signers = frozenset(key for key, good in trusted.items() if good)
-        documents = connection.execute(_OF_KIND, {"kind": "signature"}).scalars() if signers else ()
+        documents = _documents(connection, "signature") if signers else []
         for told in map(json.loads, documents):
             if told["key"] in signers and _holds(told["key"], told["signature"], told["plan"]):
                 signed.add(told["plan"])
@@ -378,27 +383,18 @@ def _holds(public: str, signature: str, told: str) -> bool:
 
 def stored_plan(connection: Connection, plan: str) -> Plan:
     """The plan with this fingerprint."""
-    document = connection.execute(_PLAN, {"plan": plan}).scalar()
-    if document is None:
+    found = fetch(connection, (PLAN, {"plan": plan}))[0]
+    if not found:
         raise UnreadableCharge(
             f"plan {plan[:12]}… was charged but is not stored; run ledger verify"
         )
     try:
-        value = loads(document)
+        value = loads(found[0][0])
     except StoredError as error:
         raise UnreadableCharge(f"the stored plan {plan[:12]}… cannot be used: {error}") from None
     if not isinstance(value, Plan) or value.fingerprint != plan:
         raise UnreadableCharge(f"the stored plan {plan[:12]}… was changed; run ledger verify")
     return value
-
-
-def caught_up(connection: Connection, subject: str, known: Account) -> Account | None:
-    """What is known of a subject, brought to the end of its chain; None when it is not part of it.
-
-    The last charge known must be there as it was; only what came after it is read.
-    """
-    rows = connection.execute(_SINCE, {"subject": subject, "place": known.head.seq}).all()
-    return continued(known, rows)
 
 
 def continued(known: Account, rows: Sequence[Any]) -> Account | None:
@@ -415,110 +411,25 @@ def continued(known: Account, rows: Sequence[Any]) -> Account | None:
     return account
 
 
-def loaded(connection: Connection, subjects: Sequence[str]) -> dict[str, Account]:
-    """What the tables say about subjects, counted there."""
+def load_accounts(connection: Connection, subjects: Sequence[str]) -> dict[str, Account]:
+    """Return what is stored about subjects, counted by the database."""
+    return accounts_of(subjects, *fetch(connection, *asked_for_accounts(subjects)))
+
+
+def asked_for_accounts(subjects: Sequence[str]) -> list[Asked]:
+    """Return the statements whose rows `accounts_of` takes."""
+    return [(COUNTS, {"subjects": [*subjects]}), (HEADS, {"subjects": [*subjects]})]
+
+
+def accounts_of(subjects: Iterable[str], counts: Rows, heads: Rows) -> dict[str, Account]:
+    """Return accounts from how often each kind was charged and from the ends of the chains."""
     found = {name: Account() for name in subjects}
-    for names in slices(list(subjects)):
-        for subject, *kind, times in connection.execute(_COUNTS, {"subjects": names}):
-            found[subject].counts[Kind(*kind)] = times
-        for subject, head in heads(connection, names).items():
-            found[subject].head = head
+    for subject, *kind, times in counts:
+        found[subject].counts[Kind(*kind)] = times
+    for subject, place, digest in heads:
+        if type(place) is not int or type(digest) is not str:
+            raise LedgerError(
+                f"the charges about {subject!r} were changed by hand; run ledger verify"
+            )
+        found[subject].head = Head(place, digest)
     return found
-
-
-def heads(connection: Connection, subjects: Sequence[str]) -> dict[str, Head]:
-    """The ends of the chains of those subjects that have one."""
-    found: dict[str, Head] = {}
-    for names in slices(list(subjects)):
-        for subject, place, digest in connection.execute(_HEADS, {"subjects": names}):
-            if type(place) is not int or type(digest) is not str:
-                raise LedgerError(
-                    f"the charges about {subject!r} were changed by hand; run ledger verify"
-                )
-            found[subject] = Head(place, digest)
-    return found
-
-
-def slices(names: list[str]) -> Iterator[list[str]]:
-    for begin in range(0, len(names), LOOKED_UP):
-        yield names[begin : begin + LOOKED_UP]
-
-
-def _among(statement: str, name: str) -> TextClause:
-    return text(statement).bindparams(bindparam(name, expanding=True))
-
-
-_COLUMNS = [column.name for column in ENTRIES.columns]
-_TYPES = {"place": "BIGINT", "house": "BIGINT"}
-_HOUSE_END = (
-    "(SELECT max(seq) FROM (SELECT max(seq) AS seq FROM shoal_house UNION ALL "
-    "SELECT max(seq) FROM shoal_versions) AS ends)"
-)
-_EVERYBODY_END = (
-    "coalesce((SELECT hash FROM shoal_entries WHERE subject = '*' ORDER BY place DESC LIMIT 1), '')"
-)
-_ADD = (
-    f"INSERT INTO shoal_entries ({', '.join(_COLUMNS)}) SELECT "
-    + ", ".join(f"CAST(:{name} AS {_TYPES.get(name, 'TEXT')})" for name in _COLUMNS)
-    + " WHERE coalesce((SELECT hash FROM shoal_entries WHERE subject = :subject "
-    "ORDER BY place DESC LIMIT 1), '') = :previous "
-    f"AND {_HOUSE_END} = :house AND {_EVERYBODY_END} = :everybody "
-    "AND NOT EXISTS (SELECT 1 FROM shoal_entries WHERE requester = :requester AND key = :key) "
-)
-
-
-@cache
-def adding(*conditions: str | None) -> TextClause:
-    """The statement that adds a charge if nothing changed since it was judged and, where there
-    are any, under conditions of the database's own."""
-    more = "".join(f"AND {condition} " for condition in conditions if condition is not None)
-    return text(f"{_ADD}{more}ON CONFLICT DO NOTHING")
-
-
-ENDS = text(f"SELECT {_HOUSE_END}, {_EVERYBODY_END}")
-VERSION = text("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
-_KIND = "period, requester, plan, part"
-# how often a line counts: that of the subject which names a charge about everybody not at all,
-# since the line of everybody counts for every subject
-_TIMES = f"CASE WHEN members = '{EACH}' THEN 0 ELSE 1 END"
-COUNTED = f"{_KIND}, sum({_TIMES})"
-_COUNTS = _among(
-    f"SELECT subject, {COUNTED} FROM shoal_entries WHERE subject IN :subjects "
-    f"GROUP BY subject, {_KIND}",
-    "subjects",
-)
-_HEADS = _among(
-    "SELECT e.subject, e.place, e.hash FROM shoal_entries AS e JOIN (SELECT subject, max(place) "
-    "AS place FROM shoal_entries WHERE subject IN :subjects GROUP BY subject) AS ends "
-    "ON ends.subject = e.subject AND ends.place = e.place",
-    "subjects",
-)
-ALL_COUNTS = text(f"SELECT subject, {COUNTED} FROM shoal_entries GROUP BY subject, {_KIND}")
-_SINCE = text(
-    f"SELECT place, hash, {_KIND}, {_TIMES} FROM shoal_entries WHERE subject = :subject "
-    "AND place >= :place ORDER BY place"
-)
-_NONE = "CAST(NULL AS TEXT)"
-GLANCE = text(  # all that a charge about a known subject depends on, in one statement
-    f"SELECT 'house' AS what, {_HOUSE_END} AS number, {', '.join([_NONE] * 5)}, 0 UNION ALL "
-    f"SELECT 'everybody', 0, {_EVERYBODY_END}, {', '.join([_NONE] * 4)}, 0 UNION ALL "
-    f"SELECT 'key', place, {', '.join([_NONE] * 5)}, 0 FROM shoal_entries "
-    "WHERE requester = :requester AND key = :key UNION ALL "
-    f"SELECT 'charge', place, hash, {_KIND}, {_TIMES} FROM shoal_entries "
-    "WHERE subject = :subject AND place >= :place"
-)
-HASH = text("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
-KEYS = _among(
-    f"SELECT {', '.join(_COLUMNS)} FROM shoal_entries "
-    "WHERE requester = :requester AND key IN :keys",
-    "keys",
-)
-_PLAN = text("SELECT document FROM shoal_documents WHERE plan = :plan")
-KNOWN_PLAN = text("SELECT 1 FROM shoal_documents WHERE plan = :plan")
-ADD_PLAN = text(
-    "INSERT INTO shoal_documents (plan, document) SELECT CAST(:plan AS TEXT), "
-    "CAST(:document AS TEXT) WHERE NOT EXISTS (SELECT 1 FROM shoal_documents WHERE plan = :plan) "
-    "ON CONFLICT DO NOTHING"
-)
-_CHANGES = text("SELECT seq, at, kind, changed_by, document FROM shoal_house ORDER BY seq")
-_OF_KIND = text("SELECT document FROM shoal_house WHERE kind = :kind ORDER BY seq")

@@ -10,21 +10,16 @@ no second beginning of the stream comes in between.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-
-from sqlalchemy import Connection
+from collections.abc import Mapping
 
 from shoal.core.charge import Charge, output_key
 from shoal.core.errors import InputError, OtherHistory
 from shoal.ledger.accounts import Account
 from shoal.ledger.entries import (
-    KEYS,
     Entry,
     as_written,
     charged_eta,
     checked_text,
-    entry_of,
-    slices,
     stored_noise,
     stored_step,
 )
@@ -76,28 +71,31 @@ def unlike_stored(entry: Entry, charge: Charge) -> OtherHistory | None:
     return None
 
 
-def steps_out_of_line(
-    connection: Connection,
-    charges: Sequence[Charge],
-    fresh: Iterable[int],
+def out_of_line(
+    charge: Charge,
+    keyed: Mapping[tuple[str, str], Entry],
     accounts: Mapping[str, Account],
     everybody: Account,
-) -> dict[int, OtherHistory]:
-    """Return the `fresh` charges that do not come right after all stored outputs of their stream.
+) -> OtherHistory | None:
+    """Return the refusal of a step that does not come right after all outputs of its stream.
 
-    `accounts` counts what is stored about each subject. Outputs that versions up to 0.2 charged
-    are counted too, and nobody can follow them: they do not say what they followed.
+    `keyed` holds the stored charge under `key_before`, `accounts` what is charged about each
+    subject. Outputs that versions up to 0.2 charged are counted too, and nobody can follow them:
+    they do not say what they followed.
     """
-    steps = [(place, charges[place], step) for place in fresh if (step := charges[place].step)]
-    previous = [_key(charge, step.number - 1) for _, charge, step in steps if step.number]
-    ends = _histories_after(connection, previous)
-    refused = {}
-    for place, charge, step in steps:
-        stored = sum(_outputs(account, charge) for account in (accounts[charge.subject], everybody))
-        end = ends.get(_key(charge, step.number - 1)) if step.number else step.before
-        if step.number != stored or end != step.before:
-            refused[place] = other_history(charge)
-    return refused
+    step = charge.step
+    if step is None:
+        return None
+    drawn = sum(_outputs(account, charge) for account in (accounts[charge.subject], everybody))
+    before = key_before(charge)
+    end = step.before if before is None else _history_after(keyed.get((charge.requester, before)))
+    return None if step.number == drawn and end == step.before else other_history(charge)
+
+
+def key_before(charge: Charge) -> str | None:
+    """Return the key of the output before a step of a stream; None where there is none."""
+    step = charge.step
+    return None if step is None or not step.number else _key(charge, step.number - 1)
 
 
 def other_history(charge: Charge) -> OtherHistory:
@@ -122,16 +120,10 @@ def _outputs(account: Account, charge: Charge) -> int:
     return sum(n for kind, n in account.counts.items() if (kind.period, kind.plan) == own)
 
 
-def _histories_after(connection: Connection, keys: list[str]) -> dict[str, str]:
-    """Return the hash of the history after each of these stored outputs, by key."""
-    found = {}
-    for some in slices(keys):
-        for row in connection.execute(KEYS, {"requester": "", "keys": some}):
-            entry = entry_of(row)
-            step = stored_step(entry.value)
-            if step is not None:
-                found[str(entry.key)] = step.after(_multiples(entry))
-    return found
+def _history_after(entry: Entry | None) -> str | None:
+    """Return the hash of the history after a stored output; None where it does not say."""
+    step = None if entry is None else stored_step(entry.value)
+    return None if entry is None or step is None else step.after(_multiples(entry))
 
 
 def _multiples(entry: Entry) -> list[int]:

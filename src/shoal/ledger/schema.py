@@ -90,15 +90,13 @@ class Words(NamedTuple):
     which no two rows agree; `frozen` does so for tables that take no more rows. `triggers` is the
     query for the triggers in force: the name of each, what it does, as `protect` has it in the end,
     and its table.
-    `steady` holds writers off until the transaction ends, so that the ends of all chains are of
-    one moment; `old` does so for programs of version 2.
+    `old` holds off programs of version 2 until the transaction ends.
     """
 
     protect: Callable[[str, Sequence[tuple[str, ...]]], dict[str, tuple[str, ...]]]
     frozen: Callable[[str], dict[str, tuple[str, ...]]]
     triggers: str
     clustered: str
-    steady: str | None = None
     old: str | None = None
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, text
 
@@ -21,21 +21,23 @@ from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerErro
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import Shown
+from shoal.core.stream import Transaction
 from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
+from shoal.ledger.charging import ChargeService, LedgerTransaction, Outcome, Sample
 from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.entries import (
-    COUNTED,
     Change,
     Entry,
     as_written,
     checked_text,
     counted_row,
     entry_of,
-    loaded,
+    load_accounts,
     read_changes,
     read_limits,
     unpack,
 )
+from shoal.ledger.queries import COUNTED, LOCK_LEDGER, fetch
 from shoal.ledger.rules import least_total, parallel, standard_conversions, told
 from shoal.ledger.schema import (
     NEWEST,
@@ -46,9 +48,10 @@ from shoal.ledger.schema import (
     lay_checkpoint,
     version,
 )
-from shoal.ledger.settle import Sample, Settlement, Till
 from shoal.ledger.totals import Conversions, KnownConversions, Tally, Total
 from shoal.ledger.verify import Signer, Verdict, verify
+
+T = TypeVar("T")
 
 TIMEOUT = 30.0  # seconds to wait for another writer
 PAGE = 1000  # rows fetched at once
@@ -117,7 +120,7 @@ class SqlLedger(Shown):
     ) -> None:
         self.database, self.obstacle = prepare(database, obstacle)
         self._memory = KnownConversions(conversions or standard_conversions())
-        self._till = Till(self.database, self._memory)
+        self._service = ChargeService(self.database, self._memory)
 
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
         """The stored release of this key, or a new one: checked, charged, drawn and committed.
@@ -131,7 +134,7 @@ class SqlLedger(Shown):
 
     def settle_all(
         self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
-    ) -> list[Settlement]:
+    ) -> list[Outcome]:
         """For each charge the stored release of its key, a new one, or the reason it is refused.
 
         All in one transaction, which commits whole or not at all; a charge that is refused leaves
@@ -140,7 +143,21 @@ class SqlLedger(Shown):
         stores what belongs to the releases beside them, commits, and only then tells them.
         """
         self._check_open()
-        return self._till.settle(charges, sample, connection)
+        return self._service.settle(charges, sample, connection)
+
+    def transaction(self, connection: Connection) -> LedgerTransaction:
+        """Return this ledger inside a transaction that the caller began and commits."""
+        self._check_open()
+        return self._service.transaction(connection)
+
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Return what `work` makes of a transaction of this ledger's own, once it is committed.
+
+        `work` runs again when the transaction surely had no effect: only the run that commits
+        counts.
+        """
+        self._check_open()
+        return self._service.transact(work)
 
     def within(self, connection: Connection) -> Within:
         """This ledger inside somebody's transaction: its charges are committed with it."""
@@ -149,7 +166,7 @@ class SqlLedger(Shown):
     def keep(self, plan: Plan) -> None:
         """Store a plan now, so that the first charge of it need not."""
         self._check_open()
-        self._till.keep(self._till.documents([plan]))
+        self._service.store_plan(plan)
 
     def limit(
         self,
@@ -206,14 +223,7 @@ class SqlLedger(Shown):
         `verify` with that hash shows whether anything before it was cut off, of any subject.
         """
         sign = None if signer is None else signer.sign
-        steady = self.database.dialect.words.steady
-
-        def work(connection: Connection, last: Head, who: str) -> Head:
-            if steady is not None:
-                connection.exec_driver_sql(steady)
-            return lay_checkpoint(connection, last, who, sign)
-
-        return self._in_house(work, by)
+        return self._in_house(lambda c, last, who: lay_checkpoint(c, last, who, sign), by)
 
     def changes(self) -> list[Change]:
         """All that was ever done to limits, signers and checkpoints, oldest first."""
@@ -237,11 +247,11 @@ class SqlLedger(Shown):
         """
 
         def work(connection: Connection) -> tuple[list[Tally], Etas]:
-            found = loaded(connection, [subject, EACH])
+            found = load_accounts(connection, [subject, EACH])
             counts = found[subject].counts + found[EACH].counts
             each = period == EACH
             periods = sorted({kind.period for kind in counts}) if each else [period]
-            plan = partial(self._till.books.plan, connection)
+            plan = partial(self._service.cache.plan, connection)
             tallies = [tally(counts, plan, one, requester) for one in periods]
             steps = not each and any(plan.by_step for plan, _ in tallies[0])
             none: Etas = [(None, 0)]
@@ -338,7 +348,7 @@ class SqlLedger(Shown):
 
     def plan(self, fingerprint: str) -> Plan:
         """A stored plan."""
-        books = self._till.books
+        books = self._service.cache
         known = books.plans.get(fingerprint)
         return known or self.database.read(lambda c: books.plan(c, fingerprint))
 
@@ -346,7 +356,7 @@ class SqlLedger(Shown):
         """The end of the house chain, or of one subject's; see `checkpoint` for all of them."""
         if subject is None:
             return self.database.read(house_head)
-        found = self.database.read(lambda connection: loaded(connection, [subject]))
+        found = self.database.read(lambda connection: load_accounts(connection, [subject]))
         return found[subject].head or NO_LINK
 
     def verify(self, head: str | None = None, *, signer: str | None = None) -> Verdict:
@@ -377,8 +387,7 @@ class SqlLedger(Shown):
         self._check_open()
 
         def alone(connection: Connection) -> Head:
-            if self.database.dialect.guard is not None:
-                connection.exec_driver_sql(self.database.dialect.guard)
+            fetch(connection, (LOCK_LEDGER, {}))
             found = version(connection)
             if found > NEWEST:
                 self.obstacle = newer(found)
@@ -413,12 +422,16 @@ class Within:
         """As the ledger's own, but the commit is the caller's: nothing may be told before it."""
         return _one(self.settle_all([charge], lambda _: [sample()]))
 
-    def settle_all(self, charges: Sequence[Charge], sample: Sample) -> list[Settlement]:
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Return what `work` makes of the caller's transaction."""
+        return work(self.ledger.transaction(self.connection))
+
+    def settle_all(self, charges: Sequence[Charge], sample: Sample) -> list[Outcome]:
         """The same for many."""
         return self.ledger.settle_all(charges, sample, self.connection)
 
 
-def _one(outcomes: list[Settlement]) -> Release:
+def _one(outcomes: list[Outcome]) -> Release:
     (outcome,) = outcomes
     if isinstance(outcome, BudgetError):
         raise outcome
@@ -436,7 +449,7 @@ def _counted(
     connection: Connection, subject: str | None, after: str, rows: int | None
 ) -> list[tuple[str, Counter[Kind]]]:
     """How often each kind was charged about each subject, in the order of their names."""
-    everybody = loaded(connection, [EACH])[EACH]
+    everybody = load_accounts(connection, [EACH])[EACH]
     where = "subject = :subject" if subject is not None else "subject > :after"
     page = "" if rows is None else " LIMIT :rows"
     asked = text(

@@ -227,7 +227,8 @@ class Inspection:
                 self._wrong(row, "does not charge what its plan costs")
         elif eta is not None and not _is_amount(eta):
             self._wrong(row, "does not charge what its plan costs")
-        aside = value is None and str(row[10]).startswith("of ")
+        # of an aggregate's member, or of a charge whose draw failed
+        aside = value is None
         plain = isinstance(value, str) and _PLAIN(value)
         if not (aside or plain) and _unpacked(value, plan) is None:
             self._wrong(row, "does not hold a release of its plan")

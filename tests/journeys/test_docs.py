@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests import app_files
 from tests.journeys import files, pages
 from tests.journeys.shell import Shell
 
@@ -152,10 +153,17 @@ def nothing(shell: Shell) -> None:
     """The page needs no files."""
 
 
+def app_files_here(shell: Shell) -> None:
+    """A ride and a meter of somebody."""
+    files.tracks(shell.folder / "ride.gpx", "anna")
+    (shell.folder / "meter.xml").write_text(app_files.green_button())
+
+
 READY: dict[str, Callable[[Shell], None]] = {
     "README.md": readme,
     "docs/tutorial.md": tutorial,
     "docs/how-to/hide-events.md": hide_events,
+    "docs/how-to/use-your-files.md": app_files_here,
     "docs/context-streams.md": contexts,
     "docs/fitting.md": fitting,
     "docs/location.md": location,

@@ -29,7 +29,7 @@ def test_a_track_is_fitted_planned_and_released_as_printed(typed: Typed, name: s
     write(typed.folder, name, TRACKS[name](walk(40)))
     steps = typed.follow(f"shoal fit {name} -o m.json --grid 1 --spec r.toml")
     assert [step.split()[1] for step in steps] == ["fit", "plan", "release"]
-    released = json.loads((typed.folder / "released.geojson").read_text())
+    released = json.loads((typed.folder / "r-released.geojson").read_text())
     assert len(released["features"]) == 41
 
 
@@ -69,7 +69,7 @@ def test_the_step_of_a_model_is_kept_and_another_one_refused(typed: Typed) -> No
     model = loads((typed.folder / "m.json").read_text())
     assert model.step_seconds == 60
     assert "a step every 60 s" in model.describe()
-    released = typed.folder / "released.geojson"
+    released = typed.folder / "r-released.geojson"
     assert len(json.loads(released.read_text())["features"]) == 41  # 120 positions in 40 minutes
     typed.run("shoal release r.toml ride.gpx -o same.csv --every 60s")
     said = typed.refused("shoal release r.toml ride.gpx -o other.csv --every 5min")

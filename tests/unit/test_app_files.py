@@ -16,6 +16,7 @@ from shoal.core.errors import DataError
 from shoal.data.formats import WHAT_IS_READ, format_of, read_known
 from shoal.data.json_items import json_items
 from shoal.data.markup import MAX_DEPTH, elements
+from shoal.data.positions import day_traces
 from shoal.data.track_files import moment_of
 from shoal.places.formats import read_track
 from tests import app_files
@@ -117,6 +118,23 @@ def test_health_records_keep_type_value_and_span(tmp_path: Path) -> None:
     assert table["value"][-1] == "InBed"
     assert table["end"][-1] - table["time"][-1] == timedelta(hours=6)
     assert table["time"][1] == BEGIN + timedelta(minutes=1)
+
+
+def test_a_reading_with_an_end_fills_the_slots_it_lasts_into(tmp_path: Path) -> None:
+    path = write(tmp_path, "export.xml", app_files.apple_health(1))  # in bed from 8:00 to 14:00
+    kept = {"where": "series = 'SleepAnalysis'", "state": "value", "time": "time"}
+    found = day_traces(path, "1h", **kept)
+    assert found.days == [[None] * 8 + ["InBed"] * 6 + [None] * 10]
+    assert (found.readings, found.outside, found.further) == (1, 0, 0)
+    local = day_traces(path, "1h", tz="Asia/Tokyo", **kept)  # 17:00 to 23:00
+    assert local.days == [[None] * 17 + ["InBed"] * 6 + [None]]
+    night = day_traces(path, "1h", tz="America/Los_Angeles", **kept)  # 1:00 to 7:00
+    assert night.days == [[None] + ["InBed"] * 6 + [None] * 17]
+    part = day_traces(path, "30min", "10:00-12:00", **kept)
+    assert part.days == [["InBed"] * 4]
+    long = path.read_text().replace('endDate="2024-05-04 14:00', 'endDate="2025-05-04 14:00')
+    with pytest.raises(DataError, match="a reading lasts 365 days"):
+        day_traces(write(tmp_path, "long.xml", long), "1h", **kept)
 
 
 def test_fitbit_entries_and_stages_of_sleep_are_measurements(tmp_path: Path) -> None:

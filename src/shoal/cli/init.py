@@ -83,7 +83,7 @@ def write_map_spec(
     echo = text[
         text.index("echo '") : text.index("| shoal stream {name}")
     ]  # a place of its own map
-    release = f"release {{name}} {shlex.join(data)} -o released.geojson"
+    release = f"release {{name}} {shlex.join(data)} -o {path.stem}-released.geojson"
     text = text.replace(f"{echo}| shoal stream {{name}}", f"shoal {release}")
     names = {"lat": columns.latitude, "lon": columns.longitude, "series": columns.series}
     said = _said(columns, "time", "gap")
@@ -116,7 +116,8 @@ def write_spec(
     """A spec that releases how often each state occurs under the model, from the same columns."""
     said = _said(columns, "state", "series", "time", "gap")
     text = FITTED.replace("{data}", _data(said)).replace("{model}", _beside(path, model))
-    text = text.replace("{release}", release := f"release {{name}} {shlex.join(data)} -o out.json")
+    release = f"release {{name}} {shlex.join(data)} -o {path.stem}-release.json"
+    text = text.replace("{release}", release)
     _written(path, text, ("plan {name}", release), as_json=as_json)
 
 

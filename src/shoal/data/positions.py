@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
-from shoal.data.formats import TRACK_COLUMNS
+from shoal.data.formats import SERIES_COLUMNS, TRACK_COLUMNS
 from shoal.data.frames import is_frame, to_polars
 from shoal.data.read import columns_of, raw_tables
 from shoal.data.rows import WORDS
@@ -221,6 +221,7 @@ def on_steps(cells: Ints, seconds: Floats, every: float) -> list[Ints]:
 
 MINUTE = 60_000_000  # in microseconds
 DAY = 24 * 60  # in minutes
+LONGEST_DAYS = 31  # that one reading with a beginning and an end may last
 OTHERS = ("gap", "missing", "bins", "every")  # keywords of series that slots have no use for
 
 
@@ -273,7 +274,10 @@ def slots_of(slot: Any, hours: str | None = None, *, dashes: str = "") -> Slots:
 
 
 def timed_rows(data: Any, *, sep: str = ",", **columns: Any) -> pl.DataFrame:
-    """Person, microseconds of the wall clock and context of every row; null where it is empty."""
+    """Person, microseconds of the wall clock and context of every row; null where it is empty.
+
+    Files whose readings have an end (Apple Health, sleep of Fitbit) also give that, as `until`.
+    """
     import polars as pl
 
     used = next((name for name in OTHERS if columns.pop(name, None) is not None), None)
@@ -284,15 +288,18 @@ def timed_rows(data: Any, *, sep: str = ",", **columns: Any) -> pl.DataFrame:
     if columns.get("state") is None or columns.get("time") is None:
         raise InputError("days need the columns of contexts and times; name state and time")
     told = Columns(**columns)
+    lasting = not is_frame(data) and columns_of(data, tables=False) == SERIES_COLUMNS
     parts = []
     for frame, source, own in raw_tables(data, told, sep=sep):
         context = frame[told.state].cast(pl.String).str.strip_chars()
         worded = context.str.to_lowercase().is_in(["", *WORDS])
+        until = {"until": clock(frame["end"], source, told.tz)} if lasting else {}
         parts.append(
             frame.select(
                 person=_person(frame, told, own),
                 time=clock(frame[str(told.time)], source, told.tz, told.unit),
                 context=pl.select(pl.when(~worded).then(context)).to_series(),
+                **until,
             )
         )
     table = pl.concat(parts)
@@ -302,18 +309,35 @@ def timed_rows(data: Any, *, sep: str = ",", **columns: Any) -> pl.DataFrame:
 
 
 def traces_of(table: pl.DataFrame, slots: Slots) -> Traces:
-    """The days of every person, in order; of several readings in a slot the first counts."""
+    """The days of every person, in order; of several readings in a slot the first counts.
+
+    A reading with an end is that of every slot that begins before it, too.
+    """
     days: dict[tuple[str, int], list[str | None]] = {}
     outside = further = 0
-    for person, time, context in table.sort("time", maintain_order=True).iter_rows():
-        day, minute = divmod(time // MINUTE, DAY)
-        slot = (minute - slots.start) // slots.minutes
-        if not 0 <= slot < slots.number:
-            outside += 1
-            continue
-        trace = days.setdefault((person, day), [None] * slots.number)
-        further += trace[slot] is not None
-        trace[slot] = context if trace[slot] is None else trace[slot]
+    for person, time, context, *until in table.sort("time", maintain_order=True).iter_rows():
+        for moment in (time, *_later_slots(time, until[0] if until else None, slots)):
+            day, minute = divmod(moment // MINUTE, DAY)
+            slot = (minute - slots.start) // slots.minutes
+            if not 0 <= slot < slots.number:
+                outside += moment == time
+                continue
+            trace = days.setdefault((person, day), [None] * slots.number)
+            further += trace[slot] is not None and moment == time
+            trace[slot] = context if trace[slot] is None else trace[slot]
     if not days:
         raise DataError("no row lies in the hours of the day (--hours); check them and the times")
     return Traces(list(days.values()), table.height, outside, further)
+
+
+def _later_slots(time: int, until: int | None, slots: Slots) -> range:
+    """When the slots begin that a reading lasts into, in microseconds; none without an end."""
+    if until is None or until <= time:
+        return range(0)
+    if until - time > LONGEST_DAYS * DAY * MINUTE:
+        raise DataError(
+            f"a reading lasts {(until - time) // (DAY * MINUTE):,} days; at most {LONGEST_DAYS} "
+            "are taken for one: correct its end, or leave it out with where (--where)"
+        )
+    step, first = slots.minutes * MINUTE, slots.start * MINUTE
+    return range(first + ((time - first) // step + 1) * step, until, step)

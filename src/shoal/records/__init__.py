@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         number_histogram as number_histogram,
         number_mean as number_mean,
     )
+    from shoal.records.schema import RecordSchema as RecordSchema
     from shoal.records.sources import (
         FriendModel as FriendModel,
         affinity_ties as affinity_ties,

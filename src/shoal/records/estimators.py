@@ -21,6 +21,7 @@ from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids, numbers_in_rows
 from shoal.records.pairwise import RecordGroups
 from shoal.records.queries import numbers_or_missing
+from shoal.records.schema import RecordSchema, refuse_text
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
@@ -38,7 +39,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     `dependence` says which records may depend on each other: None for independent records, a
     number for groups of at most that many, or a model of theirs. `random_state` seeds the noise,
-    for tests only; without it the noise is the operating system's.
+    for tests only; without it the noise is the operating system's. `schema` declares columns of
+    text, and ranges of numbers: see `shoal.records.RecordSchema`.
 
     Nothing but the shape of the data (rows and columns) is taken from it unprotected: ranges,
     norms and classes are given. A record that is not as declared is clipped or left out as the
@@ -46,6 +48,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     """
 
     epsilon: Number
+    schema: RecordSchema | None
     dependence: Model | int | None
     mechanism: str
     random_state: Any
@@ -62,10 +65,20 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         return self.release_.answer
 
     def _table(self, X: npt.ArrayLike) -> Floats:
-        """X as a table of doubles, NaN where something is no number; refused for its shape only."""
-        listed = numbers_or_missing(X) if isinstance(X, list | tuple) else X
+        """X as a table of doubles, NaN where a cell is not as declared.
+
+        Refused for its shape and the types of its columns, never for one cell.
+        """
+        listed = self._encoded(X)
         rows = validate_data(self, listed, dtype=None, ensure_all_finite=False)
         return numbers_in_rows(rows, rows.shape[1])
+
+    def _encoded(self, X: Any) -> Any:
+        """X by the schema; without one as it is, refused where a column of a frame is of text."""
+        if self.schema is not None:
+            return self.schema.encode(X)
+        refuse_text(X)
+        return numbers_or_missing(X) if isinstance(X, list | tuple) else X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -98,6 +111,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
         high: Any = 1.0,
         rounds: int = 5,
         init: npt.ArrayLike | None = None,
+        schema: RecordSchema | None = None,
         dependence: Model | int | None = None,
         mechanism: str = "best",
         random_state: Any = None,
@@ -108,6 +122,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
         self.high = high
         self.rounds = rounds
         self.init = init
+        self.schema = schema
         self.dependence = dependence
         self.mechanism = mechanism
         self.random_state = random_state
@@ -141,7 +156,9 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
     def predict(self, X: npt.ArrayLike) -> Ints:
         """The nearest released centre of each row; -1 for a row with a missing number."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=False)
+        rows = validate_data(
+            self, self._encoded(X), dtype=np.float64, reset=False, ensure_all_finite=False
+        )
         return self._nearest(rows)
 
     def _nearest(self, rows: Floats) -> Ints:
@@ -173,6 +190,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         alpha: Number = 0.01,
         norm: Number = 1,
         fit_intercept: bool = True,
+        schema: RecordSchema | None = None,
         dependence: Model | int | None = None,
         mechanism: str = "best",
         random_state: Any = None,
@@ -182,6 +200,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         self.alpha = alpha
         self.norm = norm
         self.fit_intercept = fit_intercept
+        self.schema = schema
         self.dependence = dependence
         self.mechanism = mechanism
         self.random_state = random_state
@@ -212,6 +231,8 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         self.classes_ = np.array(names)
         if y is None:
             raise InputError("fit requires y to be passed, but the target y is None: give a label")
+        if not any(isinstance(name, str) for name in names):
+            refuse_text_labels(y, names)
         # label by label: an array of all of them would take its type from the oddest
         side = {names[0]: -1.0, names[1]: 1.0}
         return [_side_of_label(label, side) for label in column_or_1d(y, dtype=object, warn=True)]
@@ -219,7 +240,9 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """How far each row is on the side of classes_[1]; a missing feature counts as 0."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
+        rows = validate_data(
+            self, self._encoded(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
+        )
         return np.asarray(np.nan_to_num(rows) @ self.coef_[0] + self.intercept_[0])
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -231,6 +254,16 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def refuse_text_labels(y: Any, classes: list[Any]) -> None:
+    """Refuse a typed column of text as labels of classes that are numbers, by its type."""
+    kind = str(getattr(y, "dtype", "")).lower()
+    if not isinstance(y, np.ndarray) and kind.startswith(("str", "utf8", "categor", "enum")):
+        raise InputError(
+            f"the labels are of type {kind}, and classes is {classes}; declare the two classes as "
+            "the labels write them, such as classes=['no', 'yes']"
+        )
 
 
 def _side_of_label(label: Any, side: dict[Any, float]) -> float:

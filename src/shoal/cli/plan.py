@@ -257,7 +257,14 @@ def print_noise(comparison: RowComparison) -> None:
     out.print(f"Noise of every mechanism: its scale, and the mean error of a value, in {unit}:")
     titles = ("mechanism", "scale", "error", "", "promise")
     out.print(show.table(titles, cells, numbers=(1, 2)))
-    refused = {n: why for n, why in comparison.alternatives.items() if isinstance(why, str)}
+    print_refusals(comparison)
+
+
+def print_refusals(comparison: RowComparison, prefix: str = "") -> None:
+    """Name every mechanism that does not apply, with the reason; only those with the prefix."""
+    out = show.console()
+    alternatives = comparison.alternatives.items()
+    refused = {n: why for n, why in alternatives if isinstance(why, str) and n.startswith(prefix)}
     if refused:
         out.print()
         out.print("These do not apply, or were not calibrated:")

@@ -21,6 +21,7 @@ from shoal.core.progress import OutOfTime, in_time, no_time_limit, told
 from shoal.core.task import Secrets, Task, as_events
 from shoal.events.secrets import Events
 from shoal.mechanisms.plans import Mechanism
+from shoal.noise.graph_exponential import MOST_GRAPH_STATES
 from shoal.noise.primitives import SeededRng
 from shoal.places.events import event_curve, guard_of
 from shoal.places.machine import LocationMachine, machine_of, step_promise
@@ -281,9 +282,6 @@ def expected_errors(
 # The rows: one kind of noise each, with its own proof beside this file.
 
 
-MOST_GRAPH_STATES = 1024  # states: each new constraint asks for all distances in the graph
-
-
 def _row(
     name: str, noise: str, reason: str, refuse: Callable[[Task], str | None] = refuse
 ) -> Mechanism:
@@ -305,9 +303,10 @@ def refuse_graph(task: Task) -> str | None:
         return reason
     size = len(task.query.states)
     if size > MOST_GRAPH_STATES:
+        wider = math.ceil(10 * math.sqrt(size / MOST_GRAPH_STATES)) / 10
         return (
-            f"the model has {size} states; distances in the graph are followed up to "
-            f"{MOST_GRAPH_STATES}"
+            f"the model has {size:,} states; distances in the graph are followed up to "
+            f"{MOST_GRAPH_STATES:,}: take cells {wider:g} times as wide, or a smaller map"
         )
     if parts(task)[1].everywhere:
         return "the secrets cover edges outside the location set, which distances inside it do not"

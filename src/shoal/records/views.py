@@ -311,8 +311,9 @@ def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
     clamped = query.clamped(releases[ALL_SERIES].answer)
     if clamped:
         typer.echo(
-            f"WARNING: {clamped} of {2 * len(rows)} coordinates lie on the edge of the box, where "
-            "noise put them; ask for fewer clusters or rounds, or allow a larger epsilon.",
+            f"WARNING: {clamped} of the {len(rows) * len(query.columns)} coordinates of the "
+            f"{len(rows)} centres lie on the edge of the box, where noise put them; ask for fewer "
+            "clusters or rounds, or allow a larger epsilon.",
             err=True,
         )
 

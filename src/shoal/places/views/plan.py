@@ -10,7 +10,7 @@ import numpy as np
 from shoal.cli import show
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.cli.leak import StreamLeak
-from shoal.cli.plan import PlanView
+from shoal.cli.plan import PlanView, print_refusals
 from shoal.core.errors import Refused
 from shoal.core.numbers import finite, positive, significant
 from shoal.core.plan import Plan
@@ -137,6 +137,7 @@ def print_places(comparison: RowComparison) -> None:
         "(any two: the most that one output tells between any two states, in epsilon; the errors "
         "are simulated, so best compares two digits of the estimate's, and the first row wins)"
     )
+    print_refusals(comparison, "location-")
     found = places_object(comparison.plan)
     out.print()
     out.print(_hull_line(found, unit))

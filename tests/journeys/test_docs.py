@@ -70,6 +70,14 @@ def hide_events(shell: Shell) -> None:
     pl.read_csv(folder / "days.csv").write_parquet(folder / "in" / "june.parquet")
 
 
+def protect_a_person(shell: Shell) -> None:
+    """The spec that the page prints, and a day of three people."""
+    page = pages.page("docs/how-to/protect-a-person.md")
+    (spec,) = [block for language, block in pages.FENCE.findall(page) if language == "toml"]
+    (shell.folder / "person.toml").write_text(spec)
+    files.days(shell.folder / "days.csv", "anna", "ben", "cleo", count=1440)
+
+
 def contexts(shell: Shell) -> None:
     shell.run("shoal init --kind contexts mask.toml")
     text = (shell.folder / "mask.toml").read_text()
@@ -164,6 +172,7 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/tutorial.md": tutorial,
     "docs/how-to/hide-events.md": hide_events,
     "docs/how-to/use-your-files.md": app_files_here,
+    "docs/how-to/protect-a-person.md": protect_a_person,
     "docs/context-streams.md": contexts,
     "docs/fitting.md": fitting,
     "docs/location.md": location,

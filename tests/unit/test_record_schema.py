@@ -13,7 +13,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.records import PrivateKMeans, PrivateLinearSVC, RecordSchema
 
 SCHEMA = RecordSchema.of({"age": (20, 70), "work": ["private", "public"]})
-ROWS = {"age": [20, 45, 90], "work": ["public", "private", "other"]}
+ROWS: dict[str, list[Any]] = {"age": [20, 45, 90], "work": ["public", "private", "other"]}
 FRAMES = [pl.DataFrame, pd.DataFrame]
 
 

@@ -72,8 +72,9 @@ class RecordSchema:
         given = column_names(table)
         if given is not None:
             if set(given) != set(self.names) or len(given) != len(self.names):
+                shown = ", ".join(map(str, given))
                 raise DataError(
-                    f"the columns of the table are {', '.join(given)}; the schema declares "
+                    f"the columns of the table are {shown}; the schema declares "
                     f"{', '.join(self.names)}: give exactly those columns"
                 )
             return [list(table[name]) for name in self.names]
@@ -120,12 +121,12 @@ def _one_hot(cells: Sequence[Any], categories: Sequence[Any]) -> Floats:
     return made
 
 
-def column_names(table: Any) -> list[str] | None:
+def column_names(table: Any) -> list[Any] | None:
     """The names of the columns of a data frame; None for anything else."""
     names = getattr(table, "columns", None)
     if names is None or not hasattr(table, "__getitem__"):
         return None
-    return [str(name) for name in names]
+    return list(names)
 
 
 def refuse_text(table: Any) -> None:

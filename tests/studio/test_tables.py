@@ -8,8 +8,16 @@ from typing import Any
 import polars as pl
 import pytest
 
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
+from shoal.core.registry import dumps
 from shoal.data.guess import guessed
+from shoal.mechanisms.choice import calibrate
+from shoal.places.map import SquareGrid
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import coordinates
+from shoal.places.walk import free_walk
+from shoal.studio.rooms import places
 from shoal.studio.rooms.ground import learned, own_track, step_of
 from shoal.studio.tables import chosen, columns_of, gap_of, look, room_of
 
@@ -129,3 +137,35 @@ def test_a_step_is_the_usual_time_between_readings_rounded_up() -> None:
     table = pl.DataFrame({"user": ["a"] * 5, "seconds": [0.0, 40.0, 80.0, 120.0, 4000.0]})
     assert step_of(table) == 60.0
     assert step_of(table.drop("seconds")) is None
+
+
+def test_a_map_that_the_command_line_stored_opens_in_places_with_a_track(tmp_path: Path) -> None:
+    """1,892 cells of `shoal fit --grid 0.34`: more than the studio draws of its own."""
+    grid = SquareGrid.covering(south=52.4, west=13.2, north=52.53, east=13.41, cell_km="0.34")
+    chain = free_walk(grid, stay=0.6)
+    assert chain.size > 1024
+    map_file = tmp_path / "town.json"
+    map_file.write_text(dumps(chain) + "\n")
+    assert room_of(map_file) == "places"
+    policy = {"graph": "radius", "radius_km": 0.5, "epsilon": 1.0, "model": str(map_file)}
+    alone = places.plan(policy, quiet)
+    assert len(alone["map"]["cells"]) == chain.size
+    assert f"{chain.size:,} cells of 0.34 km" in alone["about"]
+    track = source(tmp_path, TRACK.replace("13.4", "13.3"))
+    own = places.plan({**policy, **track}, quiet)
+    assert own["plan"] == alone["plan"]
+    assert own["people"] == ["a", "b"]
+    shown = {**track, "plans": [own["plan"]], "titles": [""], "person": "a", "steps": 5}
+    assert places.play(shown, quiet)["player"]["count"] == 5
+
+
+def test_other_stored_documents_are_not_taken_for_maps(tmp_path: Path) -> None:
+    grid = SquareGrid.covering(south=52.4, west=13.2, north=52.43, east=13.25, cell_km="0.5")
+    chain = free_walk(grid, stay=0.6)
+    where = coordinates(chain)
+    plan = calibrate(where, PolicyGraph.within(where, 1), chain, epsilon=1)
+    (tmp_path / "plan.json").write_text(dumps(plan))
+    assert room_of(tmp_path / "plan.json") == "audit"
+    (tmp_path / "m.json").write_text(dumps(MarkovChain.of([[0.5, 0.5], [0.5, 0.5]])))
+    with pytest.raises(InputError, match="holds a MarkovChain; the Places room opens a map"):
+        places.plan({"model": str(tmp_path / "m.json")}, quiet)

@@ -25,6 +25,8 @@ export interface Bench {
 /** A file of one's own and the columns that were chosen. */
 export interface Source {
   file?: string;
+  /** A stored map, on which the file is a track. */
+  model?: string;
   columns?: Record<string, string | null>;
 }
 

@@ -38,7 +38,7 @@ MOST_BYTES = 64 * 2**20  # of an uploaded file: larger tables belong to `shoal j
 MOST_JSON = 16 * 2**20  # of a question: a spec, two plans and some choices
 PAINTED = 0.5  # seconds after which a page has been drawn: then the imports of workers may begin
 LONGEST_NAME = 80  # of a file; what is longer loses its beginning
-FILES = ("file", "friends", "backdrop")  # choices that name a file of the person's
+FILES = ("file", "friends", "backdrop", "model")  # choices that name a file of the person's
 HEADERS = {
     # Plot puts <style> into the charts it makes, which only 'unsafe-inline' lets pass
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ NETWORKS = (".bif",)
 SUFFIXES = TABLES + TRACKS + LEDGERS + SPECS + NETWORKS
 ROOM_OF = {**dict.fromkeys(TRACKS, "places"), **dict.fromkeys(LEDGERS, "budget"),
            **dict.fromkeys(SPECS, "audit"), **dict.fromkeys(NETWORKS, "ties")}  # fmt: skip
+KIND = re.compile(rb'"kind"\s*:\s*"([^"]+)"')  # the first one is that of a stored document
 # what a room asks of a table; the first ones it cannot do without
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "leak": (("state",), ("series", "time")),
@@ -136,6 +138,9 @@ def counted(number: int, one: str, many: str) -> str:
 def room_of(file: Path) -> str:
     """The room that a file named on the command line is for: by its suffix, or by its columns."""
     suffix = file.suffix.lower()
+    kind = KIND.search(_beginning(file)) if suffix == ".json" else None
+    if kind is not None and kind[1] == b"sparse-chain":
+        return "places"  # a map that `shoal fit --grid` stored
     if suffix in ROOM_OF:
         return ROOM_OF[suffix]
     try:
@@ -146,12 +151,24 @@ def room_of(file: Path) -> str:
     return "places" if located else "leak"
 
 
+def _beginning(file: Path) -> bytes:
+    """The first bytes of a file, where a stored document names its kind; none if unreadable."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(PEEKED)
+    except OSError:
+        return b""
+
+
 def columns_of(file: Path) -> list[str]:
     """The names of a table's columns, without reading the rest of it."""
     if file.suffix.lower() == ".parquet":
-        from pyarrow import parquet
+        import polars as pl
 
-        return [str(name) for name in parquet.read_schema(file).names]
+        try:
+            return list(pl.read_parquet_schema(file))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            raise DataError(NO_TABLE) from None
     with file.open(encoding="utf-8-sig", newline="") as lines:
         mark = "\t" if file.suffix.lower() == ".tsv" else ","
         return next(csv.reader([lines.readline(2**16)], delimiter=mark), [])

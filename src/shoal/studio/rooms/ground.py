@@ -17,13 +17,15 @@ from shoal.places.formats import geojson, is_track, read_track
 from shoal.places.map import SquareGrid
 from shoal.places.tracks import Track, TrackColumns, tracks_of
 from shoal.places.walk import SparseChain, fit_grid
+from shoal.spec.fields import parse_stored, read_text
 from shoal.studio.bench import number, text
 from shoal.studio.tables import chosen, counted, usual_step
 
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_CELLS_DRAWN = 1024  # of a map
+MOST_CELLS_DRAWN = 1024  # of a map that the studio makes or learns
+MOST_CELLS_STORED = 4096  # of a map that `shoal fit --grid` stored: as many as one law follows
 MOST_READINGS = 200_000  # of a file: more belong to `shoal fit --grid`
 MOST_POINTS_DRAWN = 20_000  # of what is drawn below the cells
 WIDTHS_KM = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # of a cell, where none is named
@@ -41,6 +43,7 @@ rows = {rows}
 columns = {columns}
 stay = 0.6"""
 LEARNED = 'file = "model.json"              # learned from the file that was opened'
+STORED = 'file = "model.json"              # the map that was opened'
 
 
 class Ground(NamedTuple):
@@ -65,6 +68,32 @@ def walked(params: Mapping[str, Any]) -> Ground:
     cell = number(params, "cell_km", 0.5)
     model = WALK.format(cell=repr(cell), rows=rows, columns=columns)
     return Ground(model, {}, "", rows * columns, "", cell)
+
+
+def stored(params: Mapping[str, Any]) -> Ground:
+    """The map of a stored model; a file of positions is then a track on it."""
+    file = Path(text(params, "model"))
+    document = read_text(file, "model")
+    chain = parse_stored(document, file, "model")
+    if not isinstance(chain, SparseChain):
+        raise InputError(
+            f"{file.name!r} holds a {type(chain).__name__}; the Places room opens a map, as "
+            "`shoal fit --grid` stores it"
+        )
+    if not isinstance(chain.grid, SquareGrid):
+        raise InputError(
+            f"the map in {file.name!r} has no square cells; the studio draws square cells: fit it "
+            "with a width in km, such as --grid 0.5"
+        )
+    if chain.size > MOST_CELLS_STORED:
+        raise InputError(
+            f"the map in {file.name!r} has {chain.size:,} cells; the studio shows "
+            f"{MOST_CELLS_STORED:,}: fit it with wider cells (--grid)"
+        )
+    width = float(chain.grid.cell_m) / 1000
+    about = f"{chain.size:,} cells of {width:g} km, as they were stored"
+    data = _data(params) if params.get("file") else ""
+    return Ground(STORED, {"model.json": document}, data, chain.size, about, width)
 
 
 def learned(params: Mapping[str, Any]) -> Ground:

@@ -28,6 +28,7 @@ from shoal.studio.rooms.ground import (
     own_track,
     people,
     state_of,
+    stored,
     walked,
 )
 from shoal.studio.work import Say
@@ -50,10 +51,13 @@ MAP_WORDS = (
 
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """The mechanism of least error on the map, with the policy drawn on it."""
-    own = bool(params.get("file"))
-    say("learning how people move" if own else "drawing the map", 0.1)
-    ground = learned(params) if own else walked(params)
+    """The mechanism of least error on the map, with the policy drawn on it.
+
+    The map is a stored one (`model`), learned from a file of positions (`file`), or made up.
+    """
+    own, known = bool(params.get("file")), bool(params.get("model"))
+    say("learning how people move" if own and not known else "drawing the map", 0.1)
+    ground = stored(params) if known else learned(params) if own else walked(params)
     spec = policy_spec(params, ground)
     request = request_of({"spec": spec, "files": ground.files})
     say("finding the least noise", 0.5)

@@ -5,14 +5,15 @@ BIN := .venv/bin
 BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
 CODE := $(wildcard src tests benchmarks studies docs/conf.py)
 
-.PHONY: help demo serve test test-slow check bench docs notebooks sbom format clean studio views shots
+.PHONY: help demo serve test test-all test-slow check bench docs notebooks sbom format clean studio views shots
 
 help:
 	@echo "make demo       the tour: what a release leaks, the plan that fixes it, the audit"
 	@echo "make serve      the live service with a made-up town in it, on http://127.0.0.1:8470"
 	@echo "make test       the fast tests"
+	@echo "make test-all   those of Spark, Dask, Ibis, DuckDB and osmnx too"
 	@echo "make test-slow  the long statistical and fault runs"
-	@echo "make check      format, lint, types, then the fast tests"
+	@echo "make check      format, lint, types, then make test-all"
 	@echo "make bench      speed and noise as ratios against references in the same run"
 	@echo "make studio     the browser: builds its page if it must, and opens it"
 	@echo "make shots      renew the studio's pictures in the documentation"
@@ -29,16 +30,19 @@ serve: .venv/.with-serve
 	$(BIN)/shoal serve --town
 
 test: .venv/.with-dev
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m "not slow and not engines" -n 2 --dist loadgroup
 
-test-slow: .venv/.with-dev
+test-all: test .venv/.with-all
+	$(BIN)/python -m pytest -m "engines and not slow" -n 2 --dist loadgroup
+
+test-slow: .venv/.with-all
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
-check: .venv/.with-dev
+check: .venv/.with-all
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
-	$(MAKE) test
+	$(MAKE) test-all
 
 bench: .venv/.with-dev
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done

@@ -81,6 +81,7 @@ class Store:
         return SimpleNamespace(readAllBytes=lambda: signed, close=lambda: None)
 
 
+@pytest.mark.engines
 def test_a_key_in_an_object_store_is_made_once_and_only_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

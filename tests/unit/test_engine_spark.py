@@ -31,7 +31,7 @@ from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.ledger_servers import KINDS, fresh_ledger
 from tests.locations import town_task
 
-pytestmark = GROUP
+pytestmark = [GROUP, pytest.mark.engines]
 
 
 @pytest.fixture

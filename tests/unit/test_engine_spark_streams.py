@@ -23,7 +23,7 @@ from shoal.mechanisms.table import MECHANISMS, calibrated
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.locations import running_task, town_task
 
-pytestmark = GROUP
+pytestmark = [GROUP, pytest.mark.engines]
 
 CONTEXTS = ("home", "work", "clinic")
 SLOTS = 8

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -32,12 +31,19 @@ def _ibis(frame: pd.DataFrame) -> Any:
     return ibis.memtable(frame)
 
 
+ENGINES = ("duckdb", "dask", "ibis")
+
+
+def _duckdb(frame: pd.DataFrame) -> Any:
+    return pytest.importorskip("duckdb").connect().from_df(frame)
+
+
 LIBRARIES: dict[str, Any] = {
     "pandas": lambda frame: frame,
     "polars": pl.from_pandas,
     "lazy": lambda frame: pl.from_pandas(frame).lazy(),
     "pyarrow": pa.Table.from_pandas,
-    "duckdb": lambda frame: duckdb.connect().from_df(frame),
+    "duckdb": _duckdb,
     "dask": _dask,
     "ibis": _ibis,
 }

@@ -352,6 +352,7 @@ EXTRACT = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
+@pytest.mark.engines
 def test_a_map_of_roads_comes_from_an_extract(tmp_path: Path) -> None:
     pytest.importorskip("osmnx")
     (tmp_path / "town.osm").write_text(EXTRACT)

@@ -50,7 +50,13 @@ LIBRARIES = {
 }
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "library",
+    [
+        pytest.param(name, marks=pytest.mark.engines if name == "duckdb" else ())
+        for name in LIBRARIES
+    ],
+)
 @pytest.mark.parametrize(
     ("way", "expected"),
     [

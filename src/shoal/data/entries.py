@@ -26,7 +26,14 @@ from shoal.core.records import (
 )
 from shoal.core.task import Task
 from shoal.data.formats import format_of, read_known
-from shoal.data.frames import is_frame, library_of, parquet_whole, to_polars, unused_levels
+from shoal.data.frames import (
+    is_frame,
+    library_of,
+    parquet_whole,
+    reading_errors,
+    to_polars,
+    unused_levels,
+)
 from shoal.data.read import (
     SUFFIXES,
     TRACK_SUFFIXES,
@@ -440,7 +447,6 @@ def people_of(
 def read_table(path: Paths) -> pl.DataFrame:
     """All columns of one file, with their types."""
     import polars as pl
-    import pyarrow as pa
 
     files = matching(path)
     if len(files) > 1:
@@ -457,7 +463,7 @@ def read_table(path: Paths) -> pl.DataFrame:
             case "parquet":
                 return parquet_whole(file, list)
         return pl.read_ndjson(file)
-    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+    except reading_errors() as error:
         raise DataError(f"{str(file)!r} cannot be read: {reason_of(error)}") from None
 
 

@@ -7,10 +7,11 @@ in the library they came from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,11 +43,43 @@ def to_polars(data: Any) -> pl.DataFrame:
         frame = nw.from_native(data)
         whole = frame.collect("polars") if isinstance(frame, nw.LazyFrame) else frame
         return whole.to_polars()
+    except ModuleNotFoundError:
+        refuse_without_arrow(f"a table of {library_of(data) or 'this library'}")
+        raise
     except Exception as error:  # noqa: BLE001 - every library fails in words of its own
         raise DataError(
             f"the {type(data).__name__} cannot be read as a table ({_first_line(error)}); give "
             "columns of text, numbers, truth values or times, such as df.astype(str) makes"
         ) from None
+
+
+def reading_errors() -> tuple[type[BaseException], ...]:
+    """Return what reading a damaged file ends in: errors of polars, of the disk, and of Arrow.
+
+    Those of Arrow only where it is installed.
+    """
+    import polars as pl
+
+    own = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+    try:
+        import pyarrow as pa
+    except ImportError:
+        return own
+    return (*own, pa.ArrowException)
+
+
+def has_arrow() -> bool:
+    """Whether pyarrow, which is an extra, is installed."""
+    return find_spec("pyarrow") is not None
+
+
+def refuse_without_arrow(what: str) -> None:
+    """Refuse an act that needs pyarrow where it is not installed."""
+    if not has_arrow():
+        raise InputError(
+            f"{what} needs pyarrow, which is not installed; install it with "
+            "`pip install 'shoal[arrow]'`"
+        )
 
 
 def like(table: pl.DataFrame, library: str | None) -> Any:
@@ -55,8 +88,10 @@ def like(table: pl.DataFrame, library: str | None) -> Any:
         case None | "polars":
             return table
         case "pandas":
+            refuse_without_arrow("a table of pandas")
             return table.to_pandas()
         case "pyarrow":
+            refuse_without_arrow("a table of Arrow")
             return table.to_arrow()
     raise DataError(f"library is {library!r}; it must be 'polars', 'pandas' or 'pyarrow'")
 
@@ -136,6 +171,9 @@ def parquet_frames(file: str | Path, choose: Choose, rows: int = PIECE) -> Itera
     any size are never decoded whole. Texts are looked at before they are repeated for their rows:
     broken ones end in an error of Arrow's, where polars would panic.
     """
+    if not has_arrow():
+        yield from _parquet_by_polars(file, choose, rows)
+        return
     import polars as pl
     import pyarrow.parquet as pq
 
@@ -163,6 +201,24 @@ def parquet_frames(file: str | Path, choose: Choose, rows: int = PIECE) -> Itera
             empty = pl.from_arrow(schema.empty_table().select(wanted))
             assert isinstance(empty, pl.DataFrame)
             yield empty
+
+
+def _parquet_by_polars(file: str | Path, choose: Choose, rows: int) -> Iterator[pl.DataFrame]:
+    """`parquet_frames` without pyarrow: groups of rows are decoded whole, and texts not checked."""
+    import polars as pl
+
+    try:
+        wanted = list(choose(list(pl.read_parquet_schema(file))))
+        found = pl.scan_parquet(file).select(wanted)
+        seen = False
+        for frame in found.collect_batches(chunk_size=rows):
+            for part in frame.iter_slices(rows):
+                yield part
+                seen = True
+        if not seen:
+            yield found.head(0).collect()
+    except pl.exceptions.PanicException:
+        raise DataError(f"{str(file)!r} is damaged; make it again") from None
 
 
 def _is_text(kind: Any) -> bool:

@@ -18,7 +18,7 @@ from shoal.data.formats import (
     own_columns,
     read_known,
 )
-from shoal.data.frames import is_frame, parquet_whole, to_polars
+from shoal.data.frames import is_frame, parquet_whole, reading_errors, to_polars
 from shoal.data.rows import Bins, Wish, chosen
 from shoal.data.table import (
     Columns,
@@ -215,8 +215,6 @@ def _loaded(
     file: Path, known: FileFormat, choose: Callable[[list[str]], list[str]], sep: str
 ) -> pl.DataFrame:
     """The columns of a table that `choose` picks from the names of all."""
-    import polars as pl
-    import pyarrow as pa
 
     try:
         if known.kind == "parquet":
@@ -227,12 +225,7 @@ def _loaded(
         if known.kind in TEXT:  # whole rows, so that one with too many fields is seen
             return opened.collect().select(wanted)
         return opened.select(wanted).collect()
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        pa.ArrowException,
-        OSError,
-    ) as error:
+    except reading_errors() as error:
         raise DataError(
             f"{str(file)!r} cannot be read as {file.suffix.lower()[1:] or known.kind}: "
             f"{reason_of(error)}"

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from shoal.core.charge import check_periods
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.records import shown_names
-from shoal.data.frames import parquet_frames
+from shoal.data.frames import parquet_frames, reading_errors
 from shoal.data.read import scan
 from shoal.data.rows import Bins, check_missing, parse_where
 from shoal.data.times import check_calendar
@@ -280,8 +280,6 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
     A CSV has no types: its values are the text between the commas. Raises DataError with the
     reason when the file is bad, perhaps after some pieces.
     """
-    import polars as pl
-    import pyarrow as pa
 
     try:
         if file.suffix == ".parquet":
@@ -299,12 +297,7 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
         for frame in pieces:
             for part in frame.iter_slices(piece) if frame.height else [frame]:
                 yield _with_folders(part.select(wanted), file, layout)
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        pa.ArrowException,
-        OSError,
-    ) as error:
+    except reading_errors() as error:
         raise DataError(
             f"it cannot be read as {file.suffix[1:]} ({type(error).__name__}); it may be cut "
             "short, damaged or of another format"
@@ -315,12 +308,11 @@ def rows_in(file: InputFile) -> int | None:
     """How many rows the file holds, from a Parquet footer; None when only reading it would tell."""
     if file.suffix != ".parquet":
         return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import polars as pl
 
     try:
-        return int(pq.read_metadata(file.path).num_rows)
-    except (pa.ArrowException, OSError, ValueError):
+        return int(pl.scan_parquet(file.path).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         return None
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
-from shoal.data.frames import PIECE
+from shoal.data.frames import PIECE, refuse_without_arrow
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import BadFile, InputFile, Layout, frames, rows_in
 from shoal.jobs.job import Job
@@ -180,7 +180,10 @@ class OnDisk:
 
 def store_for(job: Job) -> RowStore:
     """Memory for one shard, the disk for several."""
-    return InMemory() if job.shards == 1 else OnDisk(job.notes / "rows", job.shards)
+    if job.shards == 1:
+        return InMemory()
+    refuse_without_arrow(f"a job of {job.shards} shards")
+    return OnDisk(job.notes / "rows", job.shards)
 
 
 def read_all(job: Job, store: RowStore, notify: Notify) -> Scan:

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import CannotCompose
+from shoal.core.errors import CannotCompose, InputError
 from shoal.core.plan import Plan
 from shoal.ledger.accounts import Limit
 from shoal.ledger.entries import Entry, as_written
@@ -52,9 +52,14 @@ def _listed(name: str, objects: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 def write_parquet(ledger: SqlLedger, path: Path) -> None:
     """The charges as a Parquet file, group by group; the house's head is in its metadata."""
-    import pyarrow
-    import pyarrow.parquet
-
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "a Parquet file of charges needs pyarrow, which is not installed; install it with "
+            "`pip install 'shoal[arrow]'`, or write .json"
+        ) from None
     text = ("subject", "at", "period", "part", "requester", "key", "members", "plan", "mechanism")
     exact = ("notion", "amount_exact", "eta_exact", "neighbours", "event", "hash")
     numbers = ("amount", "eta", "noise_multiplier")

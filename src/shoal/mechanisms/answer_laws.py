@@ -144,20 +144,50 @@ def _rounded(law: Sequence[Number]) -> list[int]:
 
 
 def _carries_all(sources: dict[int, int], targets: dict[int, int], near: Bools) -> bool:
-    """Whether a flow from sources to targets along the pairs marked carries all mass."""
-    import networkx as nx
+    """Whether a flow from sources to targets along the pairs marked carries all mass.
 
-    graph = nx.DiGraph()
-    graph.add_nodes_from(["from", "to"])
-    for place, mass in sources.items():
-        graph.add_edge("from", ("s", place), capacity=mass)
-    for place, mass in targets.items():
-        graph.add_edge(("t", place), "to", capacity=mass)
-    for row, source in enumerate(sources):
-        for column, target in enumerate(targets):
-            if near[row, column]:
-                graph.add_edge(("s", source), ("t", target))
-    return bool(nx.maximum_flow_value(graph, "from", "to") == sum(sources.values()))
+    Augmenting paths in whole numbers of any size (Edmonds and Karp 1972). `near` has a row per
+    source and a column per target.
+    """
+    left, room = list(sources.values()), list(targets.values())
+    inflow: list[dict[int, int]] = [{} for _ in room]  # of each column: row to mass
+    for start in range(len(left)):
+        while left[start]:
+            path = _augmenting_path(start, room, near, inflow)
+            if path is None:
+                return False
+            columns, rows = path[1::2], path[2::2]
+            back = [inflow[column][row] for column, row in zip(columns, rows, strict=False)]
+            amount = min(left[start], room[path[-1]], *back)
+            for row, column in zip(path[::2], columns, strict=True):
+                inflow[column][row] = inflow[column].get(row, 0) + amount
+            for column, row in zip(columns, rows, strict=False):
+                inflow[column][row] -= amount
+            left[start] -= amount
+            room[path[-1]] -= amount
+    return True
+
+
+def _augmenting_path(
+    start: int, room: list[int], near: Bools, inflow: list[dict[int, int]]
+) -> list[int] | None:
+    """Return the shortest path of row, column, row, … from a row to a column with room.
+
+    A step from a column back to a row needs flow from that row to that column. None: no path.
+    """
+    paths = {start: [start]}
+    unseen = np.ones(len(room), dtype=bool)
+    rows = [start]
+    for row in rows:  # grows below: the queue of a breadth-first search
+        for column in np.flatnonzero(near[row] & unseen).tolist():
+            unseen[column] = False
+            path = [*paths[row], column]
+            if room[column]:
+                return path
+            found = [one for one, mass in inflow[column].items() if mass and one not in paths]
+            paths |= {one: [*path, one] for one in found}
+            rows += found
+    return None
 
 
 # The largest ratio of two laws of one number, over all that may be released about it.

@@ -88,7 +88,7 @@ def test_a_week_of_short_days_is_refused_with_the_hours_it_needs() -> None:
         slot_minutes=60,
         start_minute=420,
     )
-    with pytest.raises(InputError, match=r"without a pause: fit or write days of 24 hours \(--hours 00:00-24:00\)"):
+    with pytest.raises(InputError, match=r"fit or write days of 24 hours \(--hours 00:00-24:00\)"):
         shoal.DayChain.joined([short] * 7)
     page = " ".join(pages.page("docs/how-to/hide-events.md").split())
     assert "a day of a week has 24 hours" in page

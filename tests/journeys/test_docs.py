@@ -265,6 +265,13 @@ def test_the_overview_has_every_command_and_no_other() -> None:
     assert {line.split()[1] for line in overview()} == set(COMMANDS)
 
 
+def test_a_spec_that_is_missing_is_written_as_its_refusal_says(shell: Shell) -> None:
+    refused = shell.refused("shoal plan mine.toml", "check the path, or write one with")
+    (advised,) = pages.next_steps(refused.err)
+    assert shell.follow(shell.run(advised))
+    shell.run("shoal plan mine.toml")
+
+
 def test_a_page_with_a_wrong_command_would_be_found(shell: Shell) -> None:
     """The control: the harness sees a command that fails."""
     with pytest.raises(AssertionError, match="nothing-like-it"):

@@ -278,7 +278,8 @@ def read_text(path: Path, what: str) -> str:
             )
         return raw.decode("utf-8-sig")  # some editors mark the beginning
     except FileNotFoundError:
-        raise InputError(f"{what} {str(path)!r} does not exist; check the path") from None
+        instead = f", or write one with `shoal init {path}`" if what == "spec" else ""
+        raise InputError(f"{what} {str(path)!r} does not exist; check the path{instead}") from None
     except IsADirectoryError:
         raise InputError(f"{what} {str(path)!r} is a folder; name a file inside it") from None
     except UnicodeDecodeError:

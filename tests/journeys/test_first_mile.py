@@ -112,6 +112,10 @@ def test_read_says_what_is_in_tables_and_folders(typed: Typed) -> None:
     assert "3 different: clinic, home, work" in said
     steps = typed.follow("shoal read days.csv")
     assert "--state context --series person --time time" in steps[1]
+    holes = (typed.folder / "days.csv").read_text().replace("T10:00:00,work", "T10:00:00,")
+    write(typed.folder, "holes.csv", holes.replace("time,", "when,"))
+    steps = typed.follow("shoal read holes.csv")
+    assert "--missing gap" in steps[1]
     rides = typed.folder / "rides"
     rides.mkdir()
     for name in ("a", "b"):

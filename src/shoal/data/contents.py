@@ -36,6 +36,7 @@ MAX_STATES = 24  # different numbers of a column that are states; more of them a
 MAX_WORDS = 512  # different texts of a column that are states
 GAP_STEPS = 3  # usual steps that are proposed as the longest pause inside a chain
 MOST_SHOWN = 8  # names that are listed
+MOST_COLUMNS = 20  # columns that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +232,8 @@ def _of_values(
     if roles.state is None:
         return Contents(**facts)
     options += roles.options("state", "series", "time")
+    if counted[roles.state].null_count():
+        options += ["--missing", "gap"]
     if facts.get("pauses") is not None:
         step = facts["step"]
         assert isinstance(step, float)
@@ -280,12 +283,11 @@ def sentences(found: Contents) -> list[tuple[str, str]]:
     """What files hold as titles and texts."""
     several = f" in {len(found.files)} files" if len(found.files) > 1 else ""
     lines = [("Format", f"{found.format}, {found.rows:,} rows{several}")]
-    types = ", ".join(f"{name} ({kind})" for name, kind in found.columns.items())
-    lines.append(("Columns", types))
+    types = [f"{name} ({kind})" for name, kind in found.columns.items()]
+    lines.append(("Columns", _listed_in_words(types, MOST_COLUMNS)))
     if found.people:
-        shown = ", ".join(found.people[:MOST_SHOWN])
-        more = ", …" if len(found.people) > MOST_SHOWN else ""
-        lines.append(("Series", f"{len(found.people):,}: {shown}{more}"))
+        names = _listed_in_words(found.people, MOST_SHOWN)
+        lines.append(("Series", f"{len(found.people):,}: {names}"))
     if found.span is not None:
         first, last = (moment.isoformat(sep=" ", timespec="seconds") for moment in found.span)
         zone = " UTC" if found.zoned else " (no zone is named: --tz says one)"
@@ -300,9 +302,15 @@ def sentences(found: Contents) -> list[tuple[str, str]]:
         ends = f"{significant(found.low)} to {significant(found.high)} {found.unit}"
         lines.append(("Values", f"numbers from {ends.strip()}"))
     elif found.states:
-        shown = ", ".join(found.states[:MOST_SHOWN])
+        shown = _listed_in_words(found.states, MOST_SHOWN)
         lines.append(("Values", f"{len(found.states)} different: {shown}"))
     if found.empty:
-        cells = ", ".join(f"{count:,} in {name}" for name, count in found.empty.items())
-        lines.append(("Empty", f"cells without a value: {cells}"))
+        cells = [f"{count:,} in {name}" for name, count in found.empty.items()]
+        lines.append(("Empty", f"cells without a value: {_listed_in_words(cells, MOST_SHOWN)}"))
     return lines
+
+
+def _listed_in_words(words: Sequence[str], most: int) -> str:
+    """The first words, and how many more there are."""
+    more = f", … ({len(words) - most:,} more)" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

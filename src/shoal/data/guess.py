@@ -16,6 +16,10 @@ NAMES = {  # words of a column's name, by what it is likely to hold
 }
 
 
+# words of a column's name that say that it is what was observed
+STATE_WORDS = ("state", "activity", "context", "status", "label", "watts", "kwh", "value", "pulse")
+
+
 def guessed(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
     """The column for each role by its name, its type and what it holds; None where none fits."""
     found: dict[str, str | None] = {}
@@ -40,14 +44,16 @@ def _named(table: pl.DataFrame, free: list[str], role: str) -> str | None:
 
 
 def _state(table: pl.DataFrame, free: list[str]) -> str | None:
-    """The column most like states: few different texts are best; none of numbers like degrees."""
+    """The column most like states: by its name, else few different texts; never degrees."""
     coordinates = {word for role in ("latitude", "longitude") for word in NAMES[role]}
     fits = [name for name in free if name.lower() not in coordinates]
 
-    def unlike(name: str) -> float:
+    def unlike(name: str) -> tuple[bool, float]:
         column = table[name]
         different = column.n_unique()
         words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")
-        return float(different + (0 if words else 1000) + (10**6 if different < 2 else 0))
+        unnamed = not set(re.split(r"[^a-z]+", name.lower())) & set(STATE_WORDS)
+        likely = different + (0 if words else 1000) + (10**6 if different < 2 else 0)
+        return unnamed, float(likely)
 
     return min(fits, key=unlike, default=None)

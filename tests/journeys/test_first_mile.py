@@ -116,6 +116,16 @@ def test_read_says_what_is_in_tables_and_folders(typed: Typed) -> None:
     write(typed.folder, "holes.csv", holes.replace("time,", "when,"))
     steps = typed.follow("shoal read holes.csv")
     assert "--missing gap" in steps[1]
+    rooms = ["house,room,time,status"]
+    rooms += [f"h,{room},2024-03-01T08:{k:02d}:00,{'on' if k % 3 else 'off'}"
+              for room in ("bath", "hall") for k in range(40)]  # fmt: skip
+    write(typed.folder, "rooms.csv", "\n".join([*rooms, ""]))
+    steps = typed.follow("shoal read rooms.csv")
+    assert "--series house,room" in steps[1]
+    write(typed.folder, "twice.csv", "time,status\n1,on\n1,off\n2,on\n")
+    said = typed.run("shoal read twice.csv")
+    assert "Some rows of a series have the same time" in said
+    assert "shoal fit" not in said
     rides = typed.folder / "rides"
     rides.mkdir()
     for name in ("a", "b"):

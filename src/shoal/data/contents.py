@@ -231,6 +231,11 @@ def _of_values(
         counted = table.filter(table["series"] == common)
     if roles.state is None:
         return Contents(**facts)
+    apart = roles if known.shape == "series" else _told_apart(table, roles)
+    if apart is None:
+        twice = "Some rows of a series have the same time: keep one of them before fitting a model."
+        return Contents(**facts, advice=twice)
+    roles = apart
     options += roles.options("state", "series", "time")
     if counted[roles.state].null_count():
         options += ["--missing", "gap"]
@@ -254,6 +259,27 @@ def _of_values(
     elif different <= MAX_WORDS:
         facts["states"] = tuple(str(value) for value in values.unique().sort())
     return Contents(**facts, advice=advice, following=(_fit(given, options),))
+
+
+def _told_apart(table: pl.DataFrame, roles: _Roles) -> _Roles | None:
+    """The roles, with one more column of series where rows of one have the same time.
+
+    None where no column of text tells such rows apart.
+    """
+    import polars as pl
+
+    if roles.time is None:
+        return roles
+    own = [] if roles.series is None else [roles.series]
+    if not table.select(*own, roles.time).is_duplicated().any():
+        return roles
+    used = (roles.series, roles.time, roles.state)
+    texts = (n for n in table.columns if table[n].dtype == pl.String and n not in used)
+    for name in texts:
+        complete = not table[name].null_count()
+        if complete and not table.select(*own, name, roles.time).is_duplicated().any():
+            return replace(roles, series=",".join([*own, name]))
+    return None
 
 
 def _numbers(values: pl.Series) -> pl.Series | None:

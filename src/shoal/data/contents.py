@@ -231,19 +231,20 @@ def _of_values(
         counted = table.filter(table["series"] == common)
     if roles.state is None:
         return Contents(**facts)
+    state = roles.state
     apart = roles if known.shape == "series" else _told_apart(table, roles)
     if apart is None:
         twice = "Some rows of a series have the same time: keep one of them before fitting a model."
         return Contents(**facts, advice=twice)
     roles = apart
     options += roles.options("state", "series", "time")
-    if counted[roles.state].null_count():
+    if counted[state].null_count():
         options += ["--missing", "gap"]
     if facts.get("pauses") is not None:
         step = facts["step"]
         assert isinstance(step, float)
         options += ["--gap", _step(GAP_STEPS * step)]
-    values = counted[roles.state].drop_nulls()
+    values = counted[state].drop_nulls()
     found = _numbers(values)
     facts["unit"] = str(counted["unit"][0]) if known.shape == "series" else ""
     different = values.n_unique()

@@ -21,13 +21,13 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.machine import START, SegmentMask
 from shoal.contexts.search.adaptive import (
     next_releases,
-    occurring,
-    search,
+    occurring_segments,
+    search_segments,
     simulatable_segments,
 )
-from shoal.contexts.search.beliefs import Day, memoryless_rise, prepare, released_fraction
-from shoal.contexts.search.greedy import greedy, prior_order, private
-from shoal.contexts.search.window import windowed
+from shoal.contexts.search.beliefs import Day, memoryless_rise, prepare, vector_value
+from shoal.contexts.search.greedy import keeps_every_bound, prior_order, search_vector
+from shoal.contexts.search.window import search_windows
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import advance
 from shoal.core.charge import SystemRng
@@ -118,38 +118,45 @@ def timed(work: Callable[[], Any], runs: int = 1) -> tuple[Any, float]:
 
 def speed() -> None:
     warm = dense(3, 4, 1, 0.1)
-    occurring(warm, search(warm, 0.1, baseline=greedy(warm, prior_order(warm), TENTHS), work=1e5))
+    occurring_segments(
+        warm,
+        search_segments(
+            warm, 0.1, baseline=search_vector(warm, prior_order(warm), TENTHS), work=1e5
+        ),
+    )
     memoryless_rise(warm, np.ones((4, 3)))
-    private(warm, np.ones((4, 3)))  # what is loaded or compiled on first use is not timed
+    keeps_every_bound(warm, np.ones((4, 3)))  # what is loaded or compiled on first use is not timed
     day = dense(19, 96, 1, 0.1)
-    hidden, ours = timed(lambda: greedy(day, prior_order(day), TENTHS))
+    hidden, ours = timed(lambda: search_vector(day, prior_order(day), TENTHS))
     few = 40
     plain = plain_greedy(day, few)
     each = plain / few * day.slots * day.size
     print(f"greedy n=19 T=96          {ours:8.2f} s   plain NumPy {few} coordinates {plain:.1f} s,")
     print(f"                          all {each:.0f} s or more: ratio {each / ours:.0f}")
-    verdict, ours = timed(lambda: private(day, hidden), runs=20)
+    verdict, ours = timed(lambda: keeps_every_bound(day, hidden), runs=20)
     same, plain = timed(lambda: plain_check(day, hidden))
     assert verdict == same
     print(
         f"check of that vector      {ours:8.4f} s   plain {plain:.2f} s: ratio {plain / ours:.0f}"
     )
     easy = dense(19, 96, 1, 0.45)
-    wide = greedy(easy, prior_order(easy), TENTHS)
-    verdict, ours = timed(lambda: private(easy, wide), runs=20)
+    wide = search_vector(easy, prior_order(easy), TENTHS)
+    verdict, ours = timed(lambda: keeps_every_bound(easy, wide), runs=20)
     same, plain = timed(lambda: plain_check(easy, wide))
     assert verdict == same
     ratio = f"plain {plain:.2f} s: ratio {plain / ours:.0f}"
     print(f"check, {int((wide < 1).sum()):4} states open  {ours:8.4f} s   {ratio}")
-    found, ours = timed(lambda: occurring(day, search(day, 0.1, baseline=hidden, work=1e10)))
-    share = released_fraction(day, hidden) / day.slots
+    found, ours = timed(
+        lambda: occurring_segments(day, search_segments(day, 0.1, baseline=hidden, work=1e10))
+    )
+    share = vector_value(day, hidden) / day.slots
     print(f"adaptive n=19 T=96        {ours:8.2f} s   shows {found.expected / 96:.3f}")
     print(f"                          greedy shows {share:.3f} of the slots")
 
 
 def long_days() -> None:
     day = dense(19, 288, 1, 0.1)
-    found, ours = timed(lambda: occurring(day, search(day, 0.1, work=1e9)))
+    found, ours = timed(lambda: occurring_segments(day, search_segments(day, 0.1, work=1e9)))
     print(f"adaptive n=19 T=288       {ours:8.1f} s   shows {found.expected / 288:.3f}")
     size = sum(codes.nbytes for codes in found.hidden.values()) / 1e6
     print(f"                          plan {size:.0f} MB, {len(found.hidden)} tables")
@@ -165,9 +172,11 @@ def long_days() -> None:
 def long_programs() -> None:
     """What linear programs add to the adaptive check on a day of 96 slots."""
     day = dense(19, 96, 1, 0.1)
-    base = search(day, 0.1, baseline=greedy(day, prior_order(day), TENTHS), work=1e9)
-    plain = occurring(day, base).expected
-    found, ours = timed(lambda: windowed(day, 0.1, base, programs=100, nodes=140))
+    base = search_segments(
+        day, 0.1, baseline=search_vector(day, prior_order(day), TENTHS), work=1e9
+    )
+    plain = occurring_segments(day, base).expected
+    found, ours = timed(lambda: search_windows(day, 0.1, base, programs=100, nodes=140))
     print(f"optimal n=19 T=96         {ours:8.1f} s   100 programs: {found.expected / 96:.3f}")
     print(f"                          adaptive alone {plain / 96:.3f} of the slots")
 
@@ -176,13 +185,15 @@ def releases(count: int) -> None:
     hybrid = found = best = 0.0
     begun = time.process_time()
     for day, delta in random_days(count):
-        baseline = greedy(day, prior_order(day), TENTHS)
+        baseline = search_vector(day, prior_order(day), TENTHS)
         simple = simulatable_segments(day, next_releases(day)).expected
-        hybrid += max(simple, released_fraction(day, baseline))
-        policies = search(day, delta, baseline=baseline, work=1e9)
-        found += occurring(day, search(day, delta, baseline=baseline, work=1e9)).expected
+        hybrid += max(simple, vector_value(day, baseline))
+        policies = search_segments(day, delta, baseline=baseline, work=1e9)
+        found += occurring_segments(
+            day, search_segments(day, delta, baseline=baseline, work=1e9)
+        ).expected
         if day.slots <= 8:
-            best += windowed(day, delta, policies, programs=10**6, nodes=300).expected
+            best += search_windows(day, delta, policies, programs=10**6, nodes=300).expected
     each = (time.process_time() - begun) / count
     print(f"{count} random dense chains: hybrid {hybrid:.2f}, adaptive {found:.2f} releases,")
     print(f"                          ratio {found / hybrid:.3f} ({each:.2f} s a chain)")

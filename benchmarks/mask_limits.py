@@ -108,7 +108,7 @@ def compared(name: str, day: DayChain, secret: str, seconds: float) -> None:
 
 def main() -> None:
     quick = "--quick" in sys.argv
-    pacing.load()
+    pacing.load_compiled()
     for seconds in (1.0, 5.0) if quick else (5.0, 10.0, 15.0, 30.0):
         planned("dense", dense_chain(19, 96), "0", "mask-adaptive", seconds)
     for check in ("mask-adaptive",) if quick else ("mask-adaptive", "mask-optimal", "best"):

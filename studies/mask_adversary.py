@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from shoal.contexts.attack import Output, between, suppression_after
-from shoal.contexts.checks.task import arrays, machine_states
+from shoal.contexts.attack import Output, beliefs_between, suppression_after
+from shoal.contexts.checks.task import first_day, machine_states
 from shoal.contexts.machine import HistoryMask
 from shoal.contexts.search.beliefs import START
 from shoal.core.codec import Floats, Ints
@@ -22,7 +22,7 @@ class Adversary:
 
     def __init__(self, plan: Plan) -> None:
         body, order = plan.body, machine_states(plan.body)
-        self.day = arrays(plan.task, plan.guarantee.amount, states=order)
+        self.day = first_day(plan.task, plan.guarantee.amount, states=order)
         self.index = {name: place for place, name in enumerate(order)}
         self.turn = [self.index[name] for name in plan.task.query.states]
         self.after = lru_cache(maxsize=None)(partial(suppression_after, body))
@@ -36,7 +36,9 @@ class Adversary:
         releases = [(t, self.index[c]) for t, c in enumerate(output) if c is not None]
         for slot, state in [*releases, (day.slots, 0)]:
             hidden = self.after(origin)
-            found[origin[0] + 1 : slot] = between(day, origin, slot, state, hidden, self.digits)
+            found[origin[0] + 1 : slot] = beliefs_between(
+                day, origin, slot, state, hidden, self.digits
+            )
             if slot < day.slots:
                 found[slot, state] = 1.0
                 origin = (slot, state)

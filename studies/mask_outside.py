@@ -11,9 +11,9 @@ from collections import Counter
 
 import numpy as np
 
-from shoal.contexts.attack import run as outputs
-from shoal.contexts.checks.rows import masks
-from shoal.contexts.checks.task import members_in
+from shoal.contexts.attack import run_day as outputs
+from shoal.contexts.checks.rows import compare_checks
+from shoal.contexts.checks.task import family_days_in
 from shoal.contexts.day import likeliest_smoothing
 from shoal.contexts.machine import SegmentMask
 from shoal.contexts.secrets import SensitiveContexts
@@ -60,7 +60,7 @@ def _rows(
     for person, sensitive in chosen:
         day, held = halves(person)
         secrets = SensitiveContexts.of(sensitive)
-        plans = masks(day, secrets, CHECKS, delta=DELTA, seconds=SECONDS)
+        plans = compare_checks(day, secrets, CHECKS, delta=DELTA, seconds=SECONDS)
         adaptive, hybrid, rng = plans["mask-adaptive"], plans["mask-hybrid"], SeededRng(7)
         for trace in held:
             ours, theirs = outputs(adaptive, trace, rng), outputs(hybrid, trace, rng)
@@ -82,7 +82,7 @@ def still_possible(plan: Plan, trace: Trace, output: tuple[str | None, ...]) -> 
     body = plan.body
     if not isinstance(body, SegmentMask):
         raise TypeError(f"written for tables after each release, not for {type(body).__name__}")
-    day = members_in(plan.task, body.states)[0]
+    day = family_days_in(plan.task, body.states)[0]
     policies, origin = body.policies(), (-1, 0)
     reached, found = day.initial > 0, []
     for t, context in enumerate(trace):

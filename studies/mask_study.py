@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from shoal.contexts.attack import run
-from shoal.contexts.checks.rows import masks
-from shoal.contexts.checks.task import parts
+from shoal.contexts.attack import run_day
+from shoal.contexts.checks.rows import compare_checks
+from shoal.contexts.checks.task import day_and_secrets
 from shoal.contexts.day import DayChain, fit_day
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
@@ -73,11 +73,13 @@ def study(
 ) -> Study:
     """Fitted on the first half of the days, measured on the second."""
     day, held = halves(person, smoothing=smoothing)
-    plans = masks(day, SensitiveContexts.of(sensitive), checks, delta=delta, seconds=SECONDS)
+    plans = compare_checks(
+        day, SensitiveContexts.of(sensitive), checks, delta=delta, seconds=SECONDS
+    )
     rng = SeededRng(7)
     outcomes = {}
     for check, plan in plans.items():
-        outputs = [run(plan, trace, rng) for trace in held]
+        outputs = [run_day(plan, trace, rng) for trace in held]
         shown = [out is not None for output in outputs for out in output]
         breached, inside = _breaches(plan, day, held, outputs)
         share = sum(shown) / len(shown)
@@ -93,7 +95,9 @@ def expected_shares(
 ) -> dict[str, float]:
     """The share of slots each check shows in expectation, fitted on the first half of the days."""
     day, _ = halves(person)
-    plans = masks(day, SensitiveContexts.of(sensitive), checks, delta=delta, seconds=SECONDS)
+    plans = compare_checks(
+        day, SensitiveContexts.of(sensitive), checks, delta=delta, seconds=SECONDS
+    )
     return {check: -plan.cost / day.slots for check, plan in plans.items()}
 
 
@@ -115,7 +119,7 @@ def _breaches(
     plan: Plan, day: DayChain, held: Sequence[Trace], outputs: Sequence[tuple[str | None, ...]]
 ) -> tuple[float | None, float]:
     """The share of breached sensitive slots inside the model, and the share of days inside it."""
-    _, sensitive = parts(plan.task)
+    _, sensitive = day_and_secrets(plan.task)
     secrets = set(sensitive.contexts)
     prior, index = day.marginals(), {name: place for place, name in enumerate(day.states)}
     adversary = Adversary(plan)

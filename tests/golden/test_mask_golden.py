@@ -15,8 +15,8 @@ import pytest
 
 from shoal.contexts.search.adaptive import (
     next_releases,
-    occurring,
-    search,
+    occurring_segments,
+    search_segments,
     segments_rise,
     simulatable_segments,
 )
@@ -24,12 +24,18 @@ from shoal.contexts.search.beliefs import (
     future_beliefs,
     memoryless_rise,
     prepare,
-    releasable,
-    released_fraction,
+    releasable_states,
     upper_bound,
+    vector_value,
 )
-from shoal.contexts.search.greedy import best_on_grid, greedy, orders, prior_order, private
-from shoal.contexts.search.window import windowed
+from shoal.contexts.search.greedy import (
+    best_on_grid,
+    keeps_every_bound,
+    prior_order,
+    restart_orders,
+    search_vector,
+)
+from shoal.contexts.search.window import search_windows
 from tests.mask_enumeration import (
     HIDDEN,
     beliefs,
@@ -71,7 +77,7 @@ def stored_day(found: dict[str, Any]) -> Any:
 def test_priors_and_releasable_states(found: dict[str, Any]) -> None:
     day = stored_day(found)
     assert day.prior == pytest.approx(np.array(found["prior"]), abs=1e-12)
-    shown = releasable(day, future_beliefs(day))
+    shown = releasable_states(day, future_beliefs(day))
     assert shown.astype(int).tolist() == found["feasible_release"]
     assert upper_bound([day]) == pytest.approx(found["upper_bound_trivial"], abs=1e-9)
 
@@ -88,15 +94,15 @@ def test_every_stored_vector_has_its_rise_its_verdict_and_its_utility(
         hidden = np.array(stored["p"])
         rise = memoryless_rise(measured, hidden)
         assert rise == pytest.approx(stored["excess"] + found["delta"], abs=1e-9)
-        assert released_fraction(day, hidden) == pytest.approx(stored["utility"], abs=1e-9)
-        assert private(day, hidden) == (stored["private"] or stored["boundary"])
+        assert vector_value(day, hidden) == pytest.approx(stored["utility"], abs=1e-9)
+        assert keeps_every_bound(day, hidden) == (stored["private"] or stored["boundary"])
 
 
 @pytest.mark.parametrize("found", CHAINS, ids=lambda found: found["name"])
 def test_greedy_and_simulatable_utilities(found: dict[str, Any]) -> None:
     day = stored_day(found)
-    hidden = greedy(day, prior_order(day), TENTHS)
-    assert released_fraction(day, hidden) == pytest.approx(
+    hidden = search_vector(day, prior_order(day), TENTHS)
+    assert vector_value(day, hidden) == pytest.approx(
         found["prob_greedy_prior_d10_utility"], abs=1e-9
     )
     table = next_releases(day)
@@ -110,8 +116,10 @@ def test_greedy_and_simulatable_utilities(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize("found", CHAINS, ids=lambda found: found["name"])
 def test_the_adaptive_check_lies_between_the_hybrid_and_the_optimum(found: dict[str, Any]) -> None:
     day = stored_day(found)
-    baseline = greedy(day, prior_order(day), TENTHS)
-    segments = occurring(day, search(day, found["delta"], baseline=baseline, work=1e7))
+    baseline = search_vector(day, prior_order(day), TENTHS)
+    segments = occurring_segments(
+        day, search_segments(day, found["delta"], baseline=baseline, work=1e7)
+    )
     step = day.slots * day.size / 65536  # the baseline is rounded to 16 bits
     assert segments.expected >= found["hybrid_utility"] - step
     optimum = found.get("optimum_all_mechanisms", found["upper_bound_trivial"])
@@ -126,8 +134,8 @@ def test_the_adaptive_check_lies_between_the_hybrid_and_the_optimum(found: dict[
 )
 def test_the_linear_programs_reach_the_optimum_of_all_mechanisms(found: dict[str, Any]) -> None:
     day = stored_day(found)
-    base = search(day, found["delta"], work=1e6)
-    best = windowed(day, found["delta"], base, programs=10**6)
+    base = search_segments(day, found["delta"], work=1e6)
+    best = search_windows(day, found["delta"], base, programs=10**6)
     assert best.exact
     assert best.expected == pytest.approx(found["optimum_all_mechanisms"], abs=1e-5)
     assert best.expected >= found["adaptive_lower_bound"] - 1e-5
@@ -138,10 +146,10 @@ def test_example_1_and_the_grid_of_tenths() -> None:
     rise = highest_rise(initial, transition, vector(fractions(inputs["p"])), [(0, 0)])
     assert rise == Fraction(expected["privacy"])
     day = day_of(initial, transition, [0], 0.25)
-    assert private(day, np.array([[1, 1 / 3]]))
+    assert keeps_every_bound(day, np.array([[1, 1 / 3]]))
     best = best_on_grid(day, TENTHS.tolist())
     assert best.tolist() == [[1, 0.4]]
-    assert released_fraction(day, best) == pytest.approx(0.3)
+    assert vector_value(day, best) == pytest.approx(0.3)
 
 
 def test_example_2_privacy_is_neither_convex_nor_concave() -> None:
@@ -171,10 +179,14 @@ def test_example_4_simulatable_beats_every_probabilistic_vector() -> None:
     initial, transition, inputs, _ = case("003.ex4")
     day = day_of(initial, transition, inputs["sensitive"], 1 / 3)
     assert simulatable_segments(day, next_releases(day)).expected == pytest.approx(8 / 3)
-    reached = [released_fraction(day, greedy(day, order, TENTHS)) for order in orders(day, 12)]
+    reached = [
+        vector_value(day, search_vector(day, order, TENTHS)) for order in restart_orders(day, 12)
+    ]
     assert max(reached) == pytest.approx(7 / 3)
     assert reached[0] == pytest.approx(2)  # prior order is a trap here
-    assert occurring(day, search(day, 1 / 3, work=1e7)).expected == pytest.approx(8 / 3)
+    assert occurring_segments(day, search_segments(day, 1 / 3, work=1e7)).expected == pytest.approx(
+        8 / 3
+    )
 
 
 def test_example_6_protection_from_the_strong_does_not_protect_from_the_weak() -> None:
@@ -195,10 +207,10 @@ def test_lemma_3_is_not_relied_upon() -> None:
     initial, transition, inputs, expected = case("003.lemma3.cex")
     day = day_of(initial, transition, inputs["sensitive"], 0.25)
     low, raised = (np.array(fractions(inputs[name]), dtype=float) for name in ("p", "q"))
-    assert not private(day, low)
-    assert not private(day, raised)
+    assert not keeps_every_bound(day, low)
+    assert not keeps_every_bound(day, raised)
     assert memoryless_rise(day, raised) == pytest.approx(float(Fraction(expected["privacy_q"])))
-    assert private(day, np.array([[1.0, 1.0]]))
+    assert keeps_every_bound(day, np.array([[1.0, 1.0]]))
 
 
 def test_no_promise_about_a_window_of_slots() -> None:
@@ -220,10 +232,8 @@ def test_random_chains_in_exact_rationals(name: str) -> None:
     initial, transition, inputs, expected = case(name)
     day = day_of(initial, transition, inputs["sensitive"], float(Fraction(inputs["delta"])))
     hidden = np.array(fractions(inputs["p"]), dtype=float)
-    assert private(day, hidden) == expected["is_private"]
-    assert released_fraction(day, hidden) == pytest.approx(
-        float(Fraction(expected["prob_utility"]))
-    )
+    assert keeps_every_bound(day, hidden) == expected["is_private"]
+    assert vector_value(day, hidden) == pytest.approx(float(Fraction(expected["prob_utility"])))
     table = next_releases(day)
     segments = simulatable_segments(day, table)
     assert segments.expected == pytest.approx(float(Fraction(expected["sim_utility"])))
@@ -240,5 +250,5 @@ def test_the_best_vector_on_a_grid(name: str) -> None:
     steps = inputs["d"]
     best = best_on_grid(day, (np.arange(steps + 1) / steps).tolist())
     wanted = float(Fraction(expected["best_grid_utility"]))
-    assert released_fraction(day, best) == pytest.approx(wanted, abs=1e-9)
+    assert vector_value(day, best) == pytest.approx(wanted, abs=1e-9)
     assert expected_releases(initial, transition, vector(best)) == pytest.approx(wanted)

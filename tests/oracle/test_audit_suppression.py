@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shoal.audit.exact import audit
-from shoal.contexts.audit.rise import hide_chance
+from shoal.contexts.audit.rise import suppression_chance
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import VectorMask
 from shoal.contexts.search import pacing, window
@@ -98,7 +98,7 @@ def test_hiding_only_what_is_sensitive_is_found_out() -> None:
 
 def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interval that is a point, the mechanism's own value in it, and the promise above it."""
-    monkeypatch.setattr("shoal.contexts.audit.sweep.MOST_ASKED", 300)
+    monkeypatch.setattr("shoal.contexts.audit.sweep.MAX_DECISIONS_ASKED", 300)
     rng = np.random.default_rng(seed)
     rises = []
     for _ in range(wanted):
@@ -166,7 +166,7 @@ def test_a_machine_that_may_remember_more_is_left_to_its_mechanism(
 ) -> None:
     plan = calibrated(MECHANISMS["mask-simulatable"], clinic(), Fraction(1, 10))
     whole = audit(plan)
-    monkeypatch.setattr("shoal.contexts.audit.rise.MOST_BRANCHES", 1)
+    monkeypatch.setattr("shoal.contexts.audit.rise.MAX_BRANCHES", 1)
     monkeypatch.setattr("shoal.contexts.audit.rise.tables_of", lambda body: None)
     found = audit(plan)
     assert found.loss == pytest.approx(whole.loss, abs=1e-9)
@@ -178,7 +178,7 @@ def test_a_machine_that_may_remember_more_is_left_to_its_mechanism(
 def test_a_machine_is_asked_for_its_probabilities(code: int) -> None:
     mask = VectorMask(("a", "b"), np.full((2, 2), code, dtype=np.uint16))
     expected = 1.0 if code == 65535 else code / 65536
-    assert hide_chance(mask, mask.init(), "a") == expected
+    assert suppression_chance(mask, mask.init(), "a") == expected
 
 
 @pytest.mark.parametrize("code", [0, 5, 70_000, 2**31, 2**32 - 2, 2**32 - 1])
@@ -196,7 +196,7 @@ def test_a_machine_with_finer_chances_is_asked_too(code: int) -> None:
 
     machine: Machine = Fine()
     expected = 1.0 if code == 2**32 - 1 else code / 2**32
-    assert hide_chance(machine, 0, "a") == expected
+    assert suppression_chance(machine, 0, "a") == expected
 
 
 def test_deciding_slot_by_slot_keeps_the_promise_and_comes_near_the_optimum(
@@ -208,7 +208,7 @@ def test_deciding_slot_by_slot_keeps_the_promise_and_comes_near_the_optimum(
     tasks = [task for task in tasks if task.family[0].tied != 1]
     best = [MECHANISMS["mask-optimal"].calibrate(task, Fraction(1, 10)) for task in tasks]
     base = [MECHANISMS["mask-adaptive"].calibrate(task, Fraction(1, 10)) for task in tasks]
-    monkeypatch.setattr(window, "solved", lambda *_: window.SolvedWindow(None, -1.0, math.inf))
+    monkeypatch.setattr(window, "solve_segment", lambda *_: window.SolvedWindow(None, -1.0, math.inf))
     for task, optimum, table in zip(tasks, best, base, strict=True):
         plan = calibrated(MECHANISMS["mask-optimal"], task, Fraction(1, 10))
         found = audit(plan)

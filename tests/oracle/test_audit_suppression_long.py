@@ -17,7 +17,7 @@ import pytest
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
 from shoal.contexts.attack import context_beliefs
-from shoal.contexts.audit.rise import followed, highest_rise, told
+from shoal.contexts.audit.rise import complete_witness, follow_releases, highest_rise
 from shoal.contexts.audit.sweep import tables_of
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
@@ -124,7 +124,7 @@ def compare(kind: str, days: int, seed: int, smallest: float = 0.0) -> float:
         truth = max(highest_rise(day, secrets, machine).upper, 0.0)
         tables = tables_of(machine)
         assert tables is not None
-        found = followed(day, secrets, tables)
+        found = follow_releases(day, secrets, tables)
         assert found.promise.lower <= truth + 1e-13
         assert found.promise.upper >= truth - 1e-13
         assert found.promise.upper - found.promise.lower < 1e-9
@@ -155,7 +155,7 @@ def test_nothing_vanishes_from_chains_with_tiny_transitions(kind: str, smallest:
         secrets, machine = SensitiveContexts.of("c0"), MACHINES[kind](rng, day)
         tables = tables_of(machine)
         assert tables is not None
-        found = followed(day, secrets, tables)
+        found = follow_releases(day, secrets, tables)
         assert found.promise.upper - found.promise.lower < 1e-9
         if smallest > 1e-100:
             truth = max(highest_rise(day, secrets, machine).upper, 0.0)
@@ -173,7 +173,7 @@ def test_beliefs_far_below_the_smallest_number_still_count() -> None:
     codes[3, 2] = 0  # b is shown at the end, which only s leads to
     tables = tables_of(VectorMask(day.states, codes))
     assert tables is not None
-    found = followed(day, SensitiveContexts.of("s"), tables).promise
+    found = follow_releases(day, SensitiveContexts.of("s"), tables).promise
     assert found.upper == pytest.approx(1.0)
     assert found.lower == pytest.approx(1.0)
     assert found.output == (None, None, None, "b")
@@ -197,7 +197,7 @@ def test_a_law_that_thins_out_on_the_way_is_not_lost(shown: str) -> None:
     codes[8, day.states.index(shown)] = 0
     tables = tables_of(VectorMask(day.states, codes))
     assert tables is not None
-    first = followed(day, SensitiveContexts.of((), moments={"b": [0]}), tables).promise
+    first = follow_releases(day, SensitiveContexts.of((), moments={"b": [0]}), tables).promise
     assert (first.lower, first.upper) == pytest.approx((0.5, 0.5))
     assert first.output == (*[None] * 8, "b" if shown == "b" else None)
 
@@ -205,7 +205,7 @@ def test_a_law_that_thins_out_on_the_way_is_not_lost(shown: str) -> None:
 def test_no_such_output_is_no_witness() -> None:
     day = DayChain.of([], initial=[0.5, 0.5], states=["s", "x"])
     machine = VectorMask(day.states, np.zeros((1, 2), dtype=np.uint16))
-    assert told(day, machine, (None,)) is None
+    assert complete_witness(day, machine, (None,)) is None
 
 
 SECRET = SensitiveContexts.of("c0")
@@ -241,7 +241,7 @@ def test_labels_on_long_days_are_those_of_all_outputs(monkeypatch: pytest.Monkey
         plan = adaptive(sticky_day(seed, 3, 4), SensitiveContexts.of("s", labels=labels))
         whole = audit(plan).adversaries
         with monkeypatch.context() as patch:
-            patch.setattr("shoal.contexts.audit.rise.MOST_BRANCHES", 1)
+            patch.setattr("shoal.contexts.audit.rise.MAX_BRANCHES", 1)
             long = audit(plan).adversaries
         assert [one.rise for one in long] == pytest.approx([one.rise for one in whole], abs=1e-9)
         assert [one.exact for one in long] == [one.exact for one in whole]
@@ -269,7 +269,7 @@ def test_frequencies_on_long_days_are_those_of_all_outputs(monkeypatch: pytest.M
         plan = adaptive(sticky_day(seed, 4, 3), SECRET)
         whole = audit(plan).adversaries
         with monkeypatch.context() as patch:
-            patch.setattr("shoal.contexts.audit.rise.MOST_BRANCHES", 1)
+            patch.setattr("shoal.contexts.audit.rise.MAX_BRANCHES", 1)
             long = audit(plan).adversaries
         assert [one.rise for one in long] == pytest.approx([one.rise for one in whole], abs=1e-9)
         assert [one.covered for one in long] == [one.covered for one in whole]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.contexts.attack import attack_contexts, attack_events, context_beliefs, run
+from shoal.contexts.attack import attack_contexts, attack_events, context_beliefs, run_day
 from shoal.contexts.audit.events import UNREAD, event_beliefs, happens
-from shoal.contexts.audit.rise import hide_chance
-from shoal.contexts.audit.sweep import FINE, OneWord
+from shoal.contexts.audit.rise import suppression_chance
+from shoal.contexts.audit.sweep import FINE, ConstantRng
 from shoal.contexts.stream import advance
 from shoal.core.plan import Plan
 from shoal.events.automaton import law_of
@@ -50,13 +50,13 @@ def by_paths(plan: Plan, outputs: list[str | None]) -> tuple[np.ndarray, np.ndar
         names, chance, state = [DAY.states[x] for x in path], weight, plan.start().state
         for name, output in zip(names, outputs, strict=True):
             if output == UNREAD:
-                state = advance(plan, state, None, OneWord(0))[0]
+                state = advance(plan, state, None, ConstantRng(0))[0]
                 continue
-            hidden = hide_chance(_Advanced(plan), state, name)  # type: ignore[arg-type]
+            hidden = suppression_chance(_Advanced(plan), state, name)  # type: ignore[arg-type]
             chance *= hidden if output is None else (1 - hidden) * (output == name)
             if chance == 0:
                 break
-            word = OneWord(0 if output is None else FINE - 1)
+            word = ConstantRng(0 if output is None else FINE - 1)
             state = advance(plan, state, name, word)[0]
         if chance > 0:
             held += chance * np.array([said(event, names) for event in EVENTS])
@@ -71,7 +71,7 @@ def test_beliefs_after_a_day_are_those_of_all_paths(check: str, unread: tuple[in
     rng = shoal.SeededRng(7)
     for _ in range(3):
         day = [None if t in unread else DAY.states[x] for t, x in enumerate(DAY.sample(rng))]
-        shown = run(plan, day, rng)
+        shown = run_day(plan, day, rng)
         outputs = [UNREAD if c is None else o for c, o in zip(day, shown, strict=True)]
         truth, slots = by_paths(plan, outputs)
         found = event_beliefs(plan, outputs, EVENTS)
@@ -93,7 +93,7 @@ def test_audit_of_a_short_day_is_the_enumeration(options: dict[str, Any]) -> Non
     highest = 0.0
     for seed in range(20):
         rng = shoal.SeededRng(seed)
-        outputs = run(plan, [DAY.states[x] for x in DAY.sample(rng)], rng)
+        outputs = run_day(plan, [DAY.states[x] for x in DAY.sample(rng)], rng)
         curve = event_beliefs(plan, outputs, EVENTS)
         change = curve - curve[0]
         if "epsilon" in options:

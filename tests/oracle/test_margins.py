@@ -395,9 +395,9 @@ def test_filters_and_windows_stay_below_their_bounds() -> None:
     chain = shoal.DayChain.of(rng.dirichlet(np.ones(3), (3, 3)), initial=rng.dirichlet(np.ones(3)))
     plan = shoal.mask(chain, shoal.SensitiveContexts.of(chain.states[0]), delta=0.1)
     (day,) = days_of(plan.task, Fraction(1, 10))
-    rows = beliefs._Rows(day, beliefs.opening(day, (-1, 0)), (-1, 0), 0)
+    rows = beliefs._SlotBounds(day, beliefs.opening(day, (-1, 0)), (-1, 0), 0)
     assert (rows.bound <= day.bound - beliefs.BELIEF_MARGIN).all()
     # what a window is certified with leaves room for two roundings of each term of each slot
     room = 0.1 / day.share + day.least_prior
     steps = (day.slots + 1) * (day.size + 4)
-    assert (beliefs.beliefs_keeping(day, 0.1, 1) <= room * (1 - 2 * steps * 2.0**-53)).all()
+    assert (beliefs.computed_limits(day, 0.1, 1) <= room * (1 - 2 * steps * 2.0**-53)).all()

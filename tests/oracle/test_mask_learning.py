@@ -10,7 +10,7 @@ import pytest
 
 from shoal.audit import result
 from shoal.audit.exact import audit
-from shoal.contexts.attack import expected_steps, learned_day, rises_while_learning, run
+from shoal.contexts.attack import expected_steps, fit_to_outputs, rises_while_learning, run_day
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
@@ -68,8 +68,8 @@ def test_watching_long_enough_is_knowing_the_chain() -> None:
     task = Task(query=CurrentState(day.states), secrets=SensitiveContexts.of("0"), family=(day,))
     plan = MECHANISMS["mask-probabilistic"].calibrate(task, Fraction(99, 100))
     rng = SeededRng(7)
-    outputs = [run(plan, [day.states[i] for i in day.sample(rng)], rng) for _ in range(3000)]
-    held = learned_day(plan, outputs, day.without_memory())
+    outputs = [run_day(plan, [day.states[i] for i in day.sample(rng)], rng) for _ in range(3000)]
+    held = fit_to_outputs(plan, outputs, day.without_memory())
     before = np.abs(day.without_memory().transition - day.transition).max()
     after = np.abs(held.transition - day.transition).max()
     assert after < 0.1

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from shoal.contexts.attack import context_beliefs
-from shoal.contexts.checks.task import arrays, contexts_of, machine_states
+from shoal.contexts.checks.task import contexts_of, first_day, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
-from shoal.contexts.search.adaptive import search
+from shoal.contexts.search.adaptive import search_segments
 from shoal.contexts.search.beliefs import decoded
 from shoal.contexts.search.memory import fine_decoded
-from shoal.contexts.search.window import windowed
+from shoal.contexts.search.window import search_windows
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
 from shoal.core.task import Task
@@ -191,8 +191,10 @@ def test_a_window_shorter_than_the_segment_is_private_and_its_beliefs_are_exact(
     for _ in range(3):
         initial, transition = random_chain(rng, states=3, slots=4)
         task = mask_task(initial, transition, ["0"])
-        day = arrays(task, Fraction(1, 10))
-        found = windowed(day, 0.1, search(day, 0.1, work=1e6), programs=100, nodes=nodes)
+        day = first_day(task, Fraction(1, 10))
+        found = search_windows(
+            day, 0.1, search_segments(day, 0.1, work=1e6), programs=100, nodes=nodes
+        )
         body = HistoryMask.of(contexts_of(task), 4, found.policies, found.digits)
         plan = replace(MECHANISMS["mask-optimal"].calibrate(task, Fraction(1, 10)), body=body)
         outputs = joint(initial, transition, policy_of(plan))

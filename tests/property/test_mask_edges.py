@@ -8,16 +8,16 @@ from hypothesis import given, settings, strategies as st
 
 import shoal
 from shoal.contexts.checks import task as mask_task
-from shoal.contexts.search.adaptive import occurring, search, segments_rise
+from shoal.contexts.search.adaptive import occurring_segments, search_segments, segments_rise
 from shoal.contexts.search.beliefs import (
     decoded,
     encoded,
     memoryless_rise,
-    released_fraction,
     segment_rise,
+    vector_value,
 )
-from shoal.contexts.search.greedy import greedy, prior_order, private
-from shoal.contexts.search.window import windowed
+from shoal.contexts.search.greedy import keeps_every_bound, prior_order, search_vector
+from shoal.contexts.search.window import search_windows
 from tests.mask_enumeration import day_of, highest_rise, last_release, random_chain, vector
 
 TENTHS = np.arange(11) / 10
@@ -29,10 +29,10 @@ def test_raising_a_vector_keeps_it_private(seed: int) -> None:
     rng = np.random.default_rng(seed)
     initial, transition = random_chain(rng, states=3, slots=3, sparse=0.3)
     day = day_of(initial, transition, [0], 0.15)
-    low = greedy(day, rng.permutation(9), TENTHS)
-    assert private(day, low)
+    low = search_vector(day, rng.permutation(9), TENTHS)
+    assert keeps_every_bound(day, low)
     raised = np.maximum(low, rng.choice(TENTHS, size=low.shape))
-    assert private(day, raised)
+    assert keeps_every_bound(day, raised)
     assert memoryless_rise(day, raised) <= 0.15 * (1 + 1e-12)
 
 
@@ -87,10 +87,10 @@ def test_transitions_of_1e_300_hide_no_breach() -> None:
     show_z[2, z] = 0.0
     assert memoryless_rise(day, show_z) == pytest.approx(1.0)
     assert segment_rise(day, -1, 0, show_z) == pytest.approx(1.0)
-    assert not private(day, show_z)
-    hidden = greedy(day, prior_order(day), TENTHS)
+    assert not keeps_every_bound(day, show_z)
+    hidden = search_vector(day, prior_order(day), TENTHS)
     assert hidden[2, z] == 1.0
-    segments = occurring(day, search(day, 0.1, baseline=hidden, work=1e6))
+    segments = occurring_segments(day, search_segments(day, 0.1, baseline=hidden, work=1e6))
     assert segments_rise(day, segments.hidden) <= 0.1
     assert memoryless_rise(day, hidden) <= 0.1
 
@@ -105,23 +105,27 @@ def test_long_suppressed_runs_do_not_underflow() -> None:
     hidden[:-1, 2] = 0.0  # suppressed so far means: still in state 1
     rise = memoryless_rise(shares_day, hidden)
     assert rise == pytest.approx(1 - shares_day.prior[shares_day.when, 1].min(), abs=1e-9)
-    assert not private(shares_day, hidden)
+    assert not keeps_every_bound(shares_day, hidden)
 
 
 def test_a_prior_of_exactly_one_minus_delta_may_be_shown() -> None:
     day = day_of([0.75, 0.25], [], [0], 0.25)
     assert len(day.when) == 0
-    assert private(day, np.zeros((1, 2)))
-    assert occurring(day, search(day, 0.25, work=1e5)).expected == pytest.approx(1.0)
+    assert keeps_every_bound(day, np.zeros((1, 2)))
+    assert occurring_segments(day, search_segments(day, 0.25, work=1e5)).expected == pytest.approx(
+        1.0
+    )
     below = day_of([0.7499, 0.2501], [], [0], 0.25)
-    assert not private(below, np.zeros((1, 2)))
+    assert not keeps_every_bound(below, np.zeros((1, 2)))
 
 
 def test_one_slot_is_solved_by_every_search() -> None:
     day = day_of([0.5, 0.5], [], [0], 0.25)
-    assert released_fraction(day, greedy(day, [0, 1], TENTHS)) == pytest.approx(0.3)
-    assert occurring(day, search(day, 0.25, work=1e5)).expected == pytest.approx(1 / 3, abs=1e-4)
-    best = windowed(day, 0.25, {}, programs=5)
+    assert vector_value(day, search_vector(day, [0, 1], TENTHS)) == pytest.approx(0.3)
+    assert occurring_segments(day, search_segments(day, 0.25, work=1e5)).expected == pytest.approx(
+        1 / 3, abs=1e-4
+    )
+    best = search_windows(day, 0.25, {}, programs=5)
     assert best.expected == pytest.approx(1 / 3, abs=1e-6)
 
 
@@ -130,7 +134,7 @@ def test_outputs_of_probability_zero_put_no_limit_on_anything() -> None:
     transition = [[[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]]
     day = day_of([0, 0, 1], transition, [0], 0.1)  # s = 0 cannot occur at all
     assert len(day.when) == 0
-    assert greedy(day, prior_order(day), TENTHS)[:, 2].tolist() == [0, 0]
+    assert search_vector(day, prior_order(day), TENTHS)[:, 2].tolist() == [0, 0]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))

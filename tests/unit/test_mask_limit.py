@@ -9,20 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.contexts.checks.rows import mask, masks
+from shoal.contexts.checks.rows import compare_checks, mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.search import pacing
 from shoal.contexts.search.adaptive import (
     next_releases,
-    occurring,
+    occurring_segments,
     reachable_origins,
-    search,
+    search_segments,
     segments_rise,
 )
 from shoal.contexts.search.beliefs import prepare, segment_rise
-from shoal.contexts.search.greedy import greedy, prior_order, private
-from shoal.contexts.search.pacing import SPEED, Effort, Pacing, SearchEnded, affordable, likeliest
-from shoal.contexts.search.window import windowed
+from shoal.contexts.search.greedy import keeps_every_bound, prior_order, search_vector
+from shoal.contexts.search.pacing import (
+    SPEED,
+    Effort,
+    Pacing,
+    SearchEnded,
+    affordable_passes,
+    likeliest_states,
+)
+from shoal.contexts.search.window import search_windows
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
 from shoal.core.errors import Refused
@@ -115,7 +122,7 @@ def test_equal_counted_work_gives_equal_plans_and_more_of_it_is_used() -> None:
 
 
 def test_checks_side_by_side_are_ordered_as_they_should_be() -> None:
-    found = masks(sticky(), CLINIC, CHECKS, delta=DELTA, seconds=1)
+    found = compare_checks(sticky(), CLINIC, CHECKS, delta=DELTA, seconds=1)
     shown = {name: -plan.cost for name, plan in found.items()}
     assert shown["mask-hybrid"] == pytest.approx(
         max(shown["mask-probabilistic"], shown["mask-simulatable"])
@@ -145,9 +152,9 @@ def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> N
         return len(found)
 
     with pacing.time_limit(1, clock=None):
-        assert [pacing.shared("key", find) for _ in range(3)] == [1, 1, 1]
-        assert pacing.shared("other", find) == 2
-    assert [pacing.shared("key", find) for _ in range(2)] == [3, 4]
+        assert [pacing.compute_once("key", find) for _ in range(3)] == [1, 1, 1]
+        assert pacing.compute_once("other", find) == 2
+    assert [pacing.compute_once("key", find) for _ in range(2)] == [3, 4]
 
 
 def test_an_effort_counts_work_and_seconds() -> None:
@@ -183,26 +190,26 @@ def test_a_busy_machine_looks_at_fewer_states_the_likeliest() -> None:
     prior, shown = np.arange(1.0, 13.0).reshape(3, 4), np.ones((3, 4), dtype=np.bool_)
     shown[2, 3] = False
     effort = Effort(clock=lambda: 0.0, ends=1.0)
-    assert (likeliest(prior, shown, effort) == shown).all()
+    assert (likeliest_states(prior, shown, effort) == shown).all()
     effort.gauge.note(3e6, 1.0)
-    few = likeliest(prior, shown, effort)
+    few = likeliest_states(prior, shown, effort)
     assert 0 < few.sum() < 11
     assert not few[2, 3]
     assert prior[few].min() > prior[shown & ~few].max()
     effort.gauge.speed = 1.0
-    assert not likeliest(prior, shown, effort).any()
+    assert not likeliest_states(prior, shown, effort).any()
 
 
 def test_what_a_late_search_does_not_come_to_is_never_shown() -> None:
     """The day is searched backwards: late, its first slots are suppressed and the rest is kept."""
     day = arrays(sticky())
-    whole = search(day, 0.1, work=1e9)
+    whole = search_segments(day, 0.1, work=1e9)
     cut = 0
     for looks in range(40, 400, 20):
         effort = Effort(1e9, clock=Turned(1.0), ends=float(looks))
         effort.gauge.note = lambda work, seconds: None  # type: ignore[method-assign]
         try:
-            found = search(day, 0.1, work=effort)
+            found = search_segments(day, 0.1, work=effort)
         except SearchEnded:
             continue
         reached = reachable_origins(day, found)
@@ -216,25 +223,27 @@ def test_what_a_late_search_does_not_come_to_is_never_shown() -> None:
 def test_checks_whose_turn_comes_too_late_say_so() -> None:
     time = [0.0]
     with pacing.time_limit(1, clock=lambda: time[0]):
-        pacing.turn_of("mask-simulatable")
+        pacing.start_turn("mask-simulatable")
         time[0] = 2.0
         with pytest.raises(Refused, match="the time limit of 1 s was over before its turn"):
-            pacing.turn_of("mask-adaptive")
+            pacing.start_turn("mask-adaptive")
     time[0] = 0.0
     with pacing.time_limit(1, clock=lambda: time[0]):
         time[0] = 2.0
-        assert pacing.turn_of("mask-adaptive").late()
+        assert pacing.start_turn("mask-adaptive").late()
 
 
 def test_a_search_that_is_late_says_so_and_a_greedy_one_keeps_what_it_has() -> None:
     day = arrays(sticky())
     with pytest.raises(SearchEnded):
-        search(day, 0.1, work=Effort(1e9, clock=Turned(1.0), ends=20.0))
-    hidden = greedy(day, prior_order(day), TENTHS, work=Effort(1e12, clock=Turned(1.0), ends=30.0))
-    whole = greedy(day, prior_order(day), TENTHS)
-    assert private(day, hidden)
+        search_segments(day, 0.1, work=Effort(1e9, clock=Turned(1.0), ends=20.0))
+    hidden = search_vector(
+        day, prior_order(day), TENTHS, work=Effort(1e12, clock=Turned(1.0), ends=30.0)
+    )
+    whole = search_vector(day, prior_order(day), TENTHS)
+    assert keeps_every_bound(day, hidden)
     assert (hidden < 1).sum() <= (whole < 1).sum()
-    assert (greedy(day, prior_order(day), TENTHS, work=0.0) == 1).all()
+    assert (search_vector(day, prior_order(day), TENTHS, work=0.0) == 1).all()
 
 
 def test_the_simulatable_table_of_a_clock_is_that_of_counted_work_where_it_matters() -> None:
@@ -258,8 +267,8 @@ def test_passes_keep_within_the_work() -> None:
     for _ in range(50):
         costs, weights = rng.uniform(1, 100, 40), rng.uniform(0, 1, 40)
         work = float(10 ** rng.uniform(0, 6))
-        assert affordable(costs, weights, work) @ costs <= work * (1 + 1e-9)
-    assert affordable(np.ones(3), np.ones(3), -1.0).tolist() == [0, 0, 0]
+        assert affordable_passes(costs, weights, work) @ costs <= work * (1 + 1e-9)
+    assert affordable_passes(np.ones(3), np.ones(3), -1.0).tolist() == [0, 0, 0]
 
 
 def test_pacing_spends_the_work_and_keeps_passes_for_the_last_origin() -> None:
@@ -336,19 +345,21 @@ def test_a_plan_that_was_cut_short_is_not_called_the_optimum() -> None:
 
 def test_a_day_that_is_long_for_its_work_is_searched_all_the_same() -> None:
     day = arrays(sticky(6, 40))
-    little, much = (occurring(day, search(day, 0.1, work=w)).expected for w in (1.0, 1e9))
+    little, much = (
+        occurring_segments(day, search_segments(day, 0.1, work=w)).expected for w in (1.0, 1e9)
+    )
     assert 0.3 * much < little <= much + 1e-9
 
 
 def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
     day = arrays(sticky(3, 4))
-    base = search(day, 0.1, work=1e8)
+    base = search_segments(day, 0.1, work=1e8)
     some = {origin: table for origin, table in base.items() if origin[0] != 1}
     assert len(some) < len(base)
     exact = []
     for tables in (base, some):
         effort = Effort(clock=lambda: 0.0, ends=1.0)
-        found = windowed(day, 0.1, tables, programs=10**6, nodes=10**6, work=effort)
+        found = search_windows(day, 0.1, tables, programs=10**6, nodes=10**6, work=effort)
         exact.append(found.exact)
     assert exact == [True, False]
 
@@ -356,7 +367,7 @@ def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
 def test_loading_is_no_part_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh process loads compiled loops for a second or more before its first search."""
     time = [0.0]
-    monkeypatch.setattr(pacing, "load", lambda: time.__setitem__(0, 50.0))
+    monkeypatch.setattr(pacing, "load_compiled", lambda: time.__setitem__(0, 50.0))
     with pacing.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
         found = pacing.effort_for("mask-adaptive").seconds()
         assert found == pytest.approx(10 * pacing.READY)

@@ -12,11 +12,11 @@ import pytest
 from shoal.contexts.checks import rows
 from shoal.contexts.day import DayChain
 from shoal.contexts.search import adaptive, pacing
-from shoal.contexts.search.adaptive import backwards, side_by_side
+from shoal.contexts.search.adaptive import block_diagonal, releases_backward
 from shoal.contexts.search.beliefs import (
     Day,
     jointly_releasable,
-    law_from,
+    law_after_release,
     prepare,
     segment_rise,
 )
@@ -48,17 +48,19 @@ def shown_with(day: Day, reserve: Any) -> float:
     from shoal.contexts.search import segment_kernels as kernels
 
     shown = jointly_releasable((day,))
-    side = side_by_side((day,), shown)
+    side = block_diagonal((day,), shown)
     value, hidden, spent = np.zeros(shown.shape), np.ones(shown.shape), np.zeros(1)
     waiting = np.zeros((day.size, *shown.shape))
-    for slot, state in backwards(shown):
-        habit = kernels.Habit(np.ones(day.slots), np.ones(shown.shape), waiting[state], reserve)
+    for slot, state in releases_backward(shown):
+        habit = kernels.SpendingRule(
+            np.ones(day.slots), np.ones(shown.shape), waiting[state], reserve
+        )
         found = kernels.forward_pass(side, (slot, state), value, habit, 1e-6, hidden, spent)
         assert segment_rise(day, slot, state, hidden) <= 0.1 * (1 + 1e-12)
-        table, law = hidden[slot + 1 :], law_from(day, (slot, state))
+        table, law = hidden[slot + 1 :], law_after_release(day, (slot, state))
         again = kernels.policy_value(law, day.moves, slot, value, table)
         assert again == pytest.approx(found, rel=1e-9, abs=1e-6)
-        kernels.wait_values(day.moves, slot, value, hidden, waiting[state])
+        kernels.fill_wait_values(day.moves, slot, value, hidden, waiting[state])
         if slot >= 0:
             value[slot, state] = found
     return found
@@ -102,11 +104,11 @@ def test_best_leaves_out_the_checks_that_do_not_scale(monkeypatch: pytest.Monkey
         pacing.time_limit(1, clock=None),
         pytest.raises(Refused, match="mask-optimal is not tried for days of more than 20 slots"),
     ):
-        pacing.leave_to_others("mask-optimal", 30)
+        pacing.refuse_long_days("mask-optimal", 30)
     with pacing.time_limit(1, "mask-optimal", clock=None):
-        pacing.leave_to_others("mask-optimal", 30)
+        pacing.refuse_long_days("mask-optimal", 30)
     with pacing.time_limit(1, clock=None):
-        pacing.leave_to_others("mask-optimal", 20)
+        pacing.refuse_long_days("mask-optimal", 20)
 
 
 def test_the_budget_is_shared_among_the_checks_that_are_tried() -> None:

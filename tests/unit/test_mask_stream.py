@@ -19,7 +19,7 @@ from shoal.cli.app import app
 from shoal.contexts.attack import attack_contexts, context_beliefs
 from shoal.contexts.checks import rows
 from shoal.contexts.checks.rows import mask
-from shoal.contexts.checks.task import reasons, shown_rates
+from shoal.contexts.checks.task import release_rates, suppression_reasons
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
 from shoal.contexts.search import pacing
@@ -90,7 +90,7 @@ def test_frequencies_of_a_running_machine_match_the_exact_rates(check: str) -> N
         for slot, context in enumerate(DAY.sample(rng)):
             state, shown = body.step(state, STATES[context], rng)
             counts[slot, context] += shown is not None
-    rates = shown_rates(plan)
+    rates = release_rates(plan)
     assert rates.sum() == pytest.approx(-plan.cost, abs=1e-9)
     spread = np.sqrt(rates * (1 - rates) / days) + 1e-9
     assert (np.abs(counts / days - rates) <= 4.5 * spread + 1e-3).all()
@@ -310,7 +310,7 @@ def test_best_shows_the_most_within_its_time() -> None:
 
 
 def test_reasons_say_why_a_context_is_not_shown() -> None:
-    words = {word for row in reasons(PLANS["mask-adaptive"]) for word in row}
+    words = {word for row in suppression_reasons(PLANS["mask-adaptive"]) for word in row}
     assert {"sensitive", "impossible", "hides others"} <= words
 
 
@@ -413,13 +413,13 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
 ) -> None:
     """A named check gets the whole limit, "best" shares it out; without one there is a default."""
     seen: list[float] = []
-    vector = rows.vector
+    vector = rows.search_best_vector
 
     def watched(days: Any, effort: Any) -> Any:
         seen.append(effort.work / SPEED)
         return vector(days, effort)
 
-    monkeypatch.setattr(rows, "vector", watched)
+    monkeypatch.setattr(rows, "search_best_vector", watched)
     spec = tmp_path / "mask.toml"
     named = SPEC.replace('"mask-adaptive"', '"mask-probabilistic"')
     spec.write_text(named.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "1min"'))
@@ -475,8 +475,8 @@ def test_what_is_never_shown_is_never_shown() -> None:
     for check in ("mask-probabilistic", "mask-simulatable", "mask-adaptive", "mask-optimal"):
         often = shoal.mask(day, plain, delta=0.25, check=check)
         plan = shoal.mask(day, kept, delta=0.25, check=check)
-        assert shown_rates(often)[:, 0].sum() > 5
-        assert shown_rates(plan)[:, 0].sum() == 0
+        assert release_rates(often)[:, 0].sum() > 5
+        assert release_rates(plan)[:, 0].sum() == 0
         assert shoal.verify_promise(plan) <= 0.25 * (1 + 1e-9)
         assert shoal.verify_promise(replace(often, task=plan.task)) == float("inf")
     joint, _ = joint_contexts([(kept, 0.1), (SensitiveContexts.of("clinic"), 0.2)])

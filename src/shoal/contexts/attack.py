@@ -16,18 +16,18 @@ from shoal.contexts.audit.sweep import Tables, tables_of
 from shoal.contexts.checks import rows as checks
 from shoal.contexts.checks.task import (
     ALONE,
+    day_and_secrets,
     days_of,
+    family_days_in,
     in_order,
     machine_states,
-    members_in,
-    parts,
     rise_of,
 )
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, VectorMask
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.search.beliefs import COIN_LEVELS, START, Day, Origin, law_from
-from shoal.contexts.search.memory import spelled
+from shoal.contexts.search.beliefs import COIN_LEVELS, START, Day, Origin, law_after_release
+from shoal.contexts.search.memory import extend_histories
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import advance, machine_of
 from shoal.core.charge import Rng
@@ -110,12 +110,12 @@ def attack_contexts(
     `adversary` is the chain of the family that is held. `events` are asked about beside the single
     slots: by default having been in each sensitive context at all.
     """
-    secrets = parts(plan.task)[1]
-    day = members_in(plan.task, plan.task.query.states)[adversary]
-    naive = checks.sensitive(plan.task, plan.guarantee.amount)
+    secrets = day_and_secrets(plan.task)[1]
+    day = family_days_in(plan.task, plan.task.query.states)[adversary]
+    naive = checks.plan_sensitive(plan.task, plan.guarantee.amount)
     visits = [visit(name) for name in secrets.contexts if name in day.states]
     asked = visits if events is None else events
-    played, seen, naive_seen = _played(plan, naive, day, contexts, rng, asked, adversary)
+    played, seen, naive_seen = _run_both(plan, naive, day, contexts, rng, asked, adversary)
     after, weak = context_beliefs(plan, seen, adversary), None
     with suppress(InputError):  # who knows frequencies alone may not explain what was shown
         weak = context_beliefs(plan, seen, adversary, frequencies_only=True)
@@ -127,7 +127,7 @@ def attack_contexts(
         naive=context_beliefs(naive, naive_seen, adversary)[:, columns],
         after=after[:, columns],
         weak=None if weak is None else weak[:, columns],
-        labelled=_labelled(day, secrets, after),
+        labelled=_label_beliefs(day, secrets, after),
     )
 
 
@@ -148,7 +148,7 @@ def attack_events(
         raise InputError(f"{plan.mechanism} does not hide events; use attack_contexts")
     naive = naive_events(plan.task, plan.guarantee.amount)
     asked = (*secrets.all_events(), *events)
-    return _played(plan, naive, body.days[0], contexts, rng, asked, adversary)[0]
+    return _run_both(plan, naive, body.days[0], contexts, rng, asked, adversary)[0]
 
 
 def naive_events(task: Task, amount: Fraction) -> Plan:
@@ -157,11 +157,11 @@ def naive_events(task: Task, amount: Fraction) -> Plan:
     if not (isinstance(secrets, Events) and isinstance(day, DayChain)):
         raise InputError("the secrets are not events of a day")
     named = set().union(*(event.states() for event in secrets.all_events()))
-    hidden = np.where([name in named for name in day.states], COIN_LEVELS - 1, 0).astype(np.uint16)
+    codes = np.where([name in named for name in day.states], COIN_LEVELS - 1, 0).astype(np.uint16)
     return Plan(
         mechanism="mask-sensitive",
         task=task,
-        body=VectorMask(day.states, np.tile(hidden, (day.slots, 1))),
+        body=VectorMask(day.states, np.tile(codes, (day.slots, 1))),
         cost=0.0,
         guarantee=replace(
             online.promise(task, amount), proved=False, caveat="the gap itself tells"
@@ -182,14 +182,14 @@ def naive_event_rises(
     events = secrets.all_events()
     highest = np.zeros(len(events))
     for _ in range(days):
-        outputs = run(plan, [day.states[x] for x in day.sample(rng)], rng)
+        outputs = run_day(plan, [day.states[x] for x in day.sample(rng)], rng)
         curves = event_beliefs(plan, outputs, events)
         highest = np.maximum(highest, curves.max(axis=0))
     each = zip(events, curves[0], highest, strict=True)
     return [(event.describe(), float(before), float(most)) for event, before, most in each]
 
 
-def _played(
+def _run_both(
     plan: Plan,
     naive: Plan,
     day: DayChain,
@@ -204,7 +204,7 @@ def _played(
     """
     if len(contexts) != day.slots:
         raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
-    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
+    outputs, naive_outputs = run_day(plan, contexts, rng), run_day(naive, contexts, rng)
     seen, naive_seen = (
         tuple(
             UNREAD if context is None else one for context, one in zip(contexts, out, strict=True)
@@ -225,7 +225,7 @@ def _played(
     return played, seen, naive_seen
 
 
-def _labelled(
+def _label_beliefs(
     day: DayChain, secrets: SensitiveContexts, after: Floats
 ) -> tuple[tuple[str, Floats, Floats], ...]:
     """The belief in each fact when every label of a state is alike, before and after."""
@@ -236,14 +236,14 @@ def _labelled(
     )
 
 
-def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
+def run_day(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
     """What a day's contexts become; those that are None were not read."""
-    state, shown = machine_of(plan).init(), []
+    state, outputs = machine_of(plan).init(), []
     for context in contexts:
         in_time("the attack")
         state, out = advance(plan, state, context, rng)
-        shown.append(out)
-    return tuple(shown)
+        outputs.append(out)
+    return tuple(outputs)
 
 
 def context_beliefs(
@@ -258,51 +258,55 @@ def context_beliefs(
     known, task = TableMemory(plan, tables(plan.body)), plan.task
     order, digits = known.states, known.tables.digits
     if frequencies_only:
-        alone = tuple(day.without_memory() for day in members_in(task, task.query.states))
+        alone = tuple(day.without_memory() for day in family_days_in(task, task.query.states))
         task = replace(task, family=alone)
     day = days_of(task, plan.guarantee.amount, states=order)[adversary]
-    index = {name: place for place, name in enumerate(order)}
-    beliefs, hidden = np.zeros((day.slots, day.size)), []
+    index = {name: index for index, name in enumerate(order)}
+    beliefs, suppression = np.zeros((day.slots, day.size)), []
     origin = START
-    for slot, shown in enumerate(output):
+    for slot, output_now in enumerate(output):
         in_time("the attack")
-        hidden.append(np.ones((1, day.size)) if shown == UNREAD else known.hidden(slot))
-        known.onward(shown)
-        if shown is None or shown == UNREAD:
+        suppression.append(
+            np.ones((1, day.size)) if output_now == UNREAD else known.suppression(slot)
+        )
+        known.record_output(output_now)
+        if output_now is None or output_now == UNREAD:
             continue
-        state = index[shown]
-        beliefs[origin[0] + 1 : slot] = between(day, origin, slot, state, hidden, digits)
+        state = index[output_now]
+        beliefs[origin[0] + 1 : slot] = beliefs_between(
+            day, origin, slot, state, suppression, digits
+        )
         beliefs[slot, state] = 1.0
-        origin, hidden = (slot, state), []
-    beliefs[origin[0] + 1 :] = between(day, origin, day.slots, 0, hidden, digits)
+        origin, suppression = (slot, state), []
+    beliefs[origin[0] + 1 :] = beliefs_between(day, origin, day.slots, 0, suppression, digits)
     return beliefs[:, [order.index(name) for name in plan.task.query.states]]
 
 
-def between(
-    day: Day, origin: Origin, until: int, state: int, hidden: list[Floats], digits: Ints
+def beliefs_between(
+    day: Day, origin: Origin, until: int, state: int, suppression: list[Floats], digits: Ints
 ) -> Floats:
     """Beliefs in the slots strictly between two releases, forward and backward over histories.
 
     hidden[k][h, j] suppresses state j, k slots after the release, with history h before it.
     """
     slot, base = origin[0], int(digits.max(initial=0)) + 1
-    forward = [law_from(day, origin)[None, :]]
+    forward = [law_after_release(day, origin)[None, :]]
     for k in range(until - slot - 1):
-        fresh = spelled(forward[-1] * hidden[k], day.moves[slot + 1 + k], digits)
-        if k + 1 >= len(hidden) or len(hidden[k + 1]) == 1:
+        fresh = extend_histories(forward[-1] * suppression[k], day.moves[slot + 1 + k], digits)
+        if k + 1 >= len(suppression) or len(suppression[k + 1]) == 1:
             fresh = fresh.sum(axis=0, keepdims=True)  # nothing later looks at the history
         total = fresh.sum()
         if total <= 0:
             raise InputError("the output cannot occur under the model")
         forward.append(fresh / total)
     onward = np.zeros(forward[-1].shape)
-    last = hidden[until - slot - 1][:, state] if until < day.slots else 0.0
+    last = suppression[until - slot - 1][:, state] if until < day.slots else 0.0
     onward[:, state] = 1.0 - last
     found = np.zeros((until - slot - 1, day.size))
     for k in range(until - slot - 2, -1, -1):
         rows = np.arange(len(forward[k]))[:, None] * base + digits[None, :]
         rows = rows if len(onward) > 1 else np.zeros_like(rows)
-        onward = hidden[k] * np.einsum("hjl,jl->hj", onward[rows], day.moves[slot + 1 + k])
+        onward = suppression[k] * np.einsum("hjl,jl->hj", onward[rows], day.moves[slot + 1 + k])
         joint = (forward[k] * onward).sum(axis=0)
         if joint.sum() <= 0:
             raise InputError("the output cannot occur under the model")
@@ -330,7 +334,7 @@ def tables(body: Any) -> Tables:
 # the outputs to learn from. Götz, Nath & Gehrke 2012, Section 6.
 
 
-FIT_ROUNDS = 60  # of expectation and maximisation
+EM_ROUNDS = 60  # of expectation and maximisation
 
 
 def rises_while_learning(
@@ -345,21 +349,21 @@ def rises_while_learning(
     number, that of the true chain, is. Publishing the chain makes the two the same at once.
     """
     names = plan.task.query.states
-    day = members_in(plan.task, names)[truth]
+    day = family_days_in(plan.task, names)[truth]
     rng = SeededRng(seed)
     outputs = [
-        run(plan, [names[i] for i in day.sample(rng)], rng) for _ in range(max(days, default=0))
+        run_day(plan, [names[i] for i in day.sample(rng)], rng) for _ in range(max(days, default=0))
     ]
     known = rise_of(replace(plan.task, family=(day,)), plan.guarantee.amount, plan.body)
     found = []
     for count in days:
-        held = learned_day(plan, outputs[:count], day.without_memory())
+        held = fit_to_outputs(plan, outputs[:count], day.without_memory())
         task = replace(plan.task, family=(held,))
         found.append((rise_of(task, plan.guarantee.amount, plan.body), known))
     return found
 
 
-def learned_day(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayChain:
+def fit_to_outputs(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayChain:
     """The day chain that fits outputs of a plan, by expectation and maximisation from `start`.
 
     One day of `start` is counted in, so that nothing is ruled out for want of data; the first slot
@@ -374,7 +378,7 @@ def learned_day(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayCh
     prior = laws[:-1, :, None] * held.transition
     likelihood = np.array([_likelihood(plan, output) for output in outputs])
     matrices = held.transition
-    for _ in range(FIT_ROUNDS if len(likelihood) else 0):
+    for _ in range(EM_ROUNDS if len(likelihood) else 0):
         in_time("the attack")
         counts = prior + expected_steps(likelihood, held.initial, matrices)
         total = counts.sum(axis=2, keepdims=True)
@@ -387,16 +391,16 @@ def expected_steps(likelihood: Floats, initial: Floats, matrices: Floats) -> Flo
 
     `likelihood` (days, slots, states) is that of what was shown in each slot given its state.
     """
-    forward = [_scaled(initial * likelihood[:, 0])]
+    forward = [_normalise_rows(initial * likelihood[:, 0])]
     for t in range(1, likelihood.shape[1]):
-        forward.append(_scaled((forward[-1] @ matrices[t - 1]) * likelihood[:, t]))
+        forward.append(_normalise_rows((forward[-1] @ matrices[t - 1]) * likelihood[:, t]))
     backward = np.ones_like(forward[0])
     total = np.zeros_like(matrices)
     for t in range(likelihood.shape[1] - 2, -1, -1):
         ahead = likelihood[:, t + 1] * backward
         moves = forward[t][:, :, None] * matrices[t] * ahead[:, None, :]
         total[t] = (moves / moves.sum(axis=(1, 2), keepdims=True)).sum(axis=0)
-        backward = _scaled(ahead @ matrices[t].T)
+        backward = _normalise_rows(ahead @ matrices[t].T)
     return total
 
 
@@ -404,15 +408,15 @@ def _likelihood(plan: Plan, output: Output) -> Floats:
     """P(what a slot shows | its state), given what was shown before it, (slots, states)."""
     known = TableMemory(plan, tables(plan.body))
     rows = np.zeros((len(output), len(known.states)))
-    for slot, shown in enumerate(output):
-        chance = known.hidden(slot)[0]
-        own = [name == shown for name in known.states]
-        rows[slot] = chance if shown is None else np.where(own, 1.0 - chance, 0.0)
-        known.onward(shown)
+    for slot, output_now in enumerate(output):
+        chance = known.suppression(slot)[0]
+        own = [name == output_now for name in known.states]
+        rows[slot] = chance if output_now is None else np.where(own, 1.0 - chance, 0.0)
+        known.record_output(output_now)
     return rows
 
 
-def _scaled(rows: Floats) -> Floats:
+def _normalise_rows(rows: Floats) -> Floats:
     total = rows.sum(axis=1, keepdims=True)
     if not (total > 0).all():
         raise InputError("a day that was shown is impossible under the chain to begin with")

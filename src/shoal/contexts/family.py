@@ -79,7 +79,7 @@ FAMILY = Family(
         "contexts": "contexts of a day shown or suppressed live",
     },
     acts=Acts(
-        audit_events=lambda: shoal.contexts.audit.events.asked_audit,
+        audit_events=lambda: shoal.contexts.audit.events.audit_events,
         fit_contexts=lambda: shoal.contexts.views.day.fit_contexts,
         job=lambda: shoal.contexts.jobs.JOB,
         limit_time=lambda: shoal.contexts.spec.limited,

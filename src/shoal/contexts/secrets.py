@@ -144,8 +144,8 @@ class SensitiveContexts(Value):
         weight = np.zeros((day.slots, day.size))
         possible = day.support()
         for names, slots in self.facts(day.slots):
-            places = [i for i, s in enumerate(day.states) if set(self.stands_for(s)) & set(names)]
-            here = np.ix_(np.asarray(slots, dtype=np.int64), np.asarray(places, dtype=np.int64))
+            indices = [i for i, s in enumerate(day.states) if set(self.stands_for(s)) & set(names)]
+            here = np.ix_(np.asarray(slots, dtype=np.int64), np.asarray(indices, dtype=np.int64))
             count = np.maximum(possible[here].sum(axis=1, keepdims=True), 1)
             weight[here] = np.maximum(weight[here], count)
         return weight

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.result import Audit, StreamWitness
-from shoal.contexts.audit.sweep import FINE, OneWord, Tables, tables_of
+from shoal.contexts.audit.sweep import FINE, ConstantRng, Tables, tables_of
 from shoal.contexts.checks.task import days_of, in_order, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import START, MaskState, SimulatableMask, Tabled
@@ -37,17 +37,17 @@ from shoal.events.window import window
 from shoal.noise.primitives import SeededRng
 
 Output = Sequence[str | None]
-NOWHERE = "\0nowhere"  # a context no model knows: suppressed like any other
+UNKNOWN_CONTEXT = "\0nowhere"  # a context no model knows: suppressed like any other
 UNREAD = "\0unread"  # stands for a slot that was not read, in a list of outputs
-MOST_PATHS_WRITTEN_OUT = 400_000  # paths times outputs, written out one by one
-MOST_LISTED = 1000  # outputs of a day of any mask, followed one by one
-SAMPLED = 600  # slots of random days behind a calendar
-HISTORIES = 24  # of outputs that a long day is followed along
+MAX_PATHS_WITH_OUTPUTS = 400_000  # paths times outputs, written out one by one
+MAX_OUTPUTS_LISTED = 1000  # outputs of a day of any mask, followed one by one
+MAX_SAMPLED_SLOTS = 600  # slots of random days behind a calendar
+SAMPLED_HISTORIES = 24  # of outputs that a long day is followed along
 ASSUMED = (
     "the path follows the chain",
     "the adversary knows the chain, the machine and which slots were read, and sees one stream",
 )
-DRAWN = f"outputs other than the {HISTORIES} drawn"
+DRAWN = f"outputs other than the {SAMPLED_HISTORIES} drawn"
 NOT_CHECKED = ("events that are not named, and combinations of those that are",)
 
 
@@ -59,7 +59,7 @@ def event_beliefs(
     `outputs` holds a context, None for a slot that showed nothing, UNREAD for one not read.
     Refused when the chain cannot explain the outputs.
     """
-    memory = _memory_of(plan)
+    memory = _machine_memory(plan)
     day = in_order(_day(plan, adversary), memory.states)
     law = law_of(day)
     automaton = compile_events(list(events), law)
@@ -67,7 +67,7 @@ def event_beliefs(
     columns = np.arange(day.size)
     rows = [ahead[0][:, automaton.steps[0][0], columns] @ day.initial]
     mass = day.initial[None, None, :]  # (automaton, memory, context) before the slot
-    index = {name: place for place, name in enumerate(memory.states)}
+    index = {name: index for index, name in enumerate(memory.states)}
     for slot, output in enumerate(outputs):
         if slot:
             mass = mass @ day.transition[slot - 1]
@@ -77,7 +77,7 @@ def event_beliefs(
         )
         for q, x in np.ndindex(step.shape):
             entered[step[q, x], :, x] += mass[q, :, x]
-        mass = memory.seen(entered, slot, output, index.get(str(output), -1))
+        mass = memory.condition_on(entered, slot, output, index.get(str(output), -1))
         total = mass.sum()
         if not total > 0:
             raise InputError("the outputs cannot occur under the model")
@@ -92,9 +92,9 @@ def slot_beliefs(plan: Plan, outputs: Output) -> Floats:
     `outputs` as in `event_beliefs`, from the first slot on. Refused when the chain cannot explain
     them.
     """
-    memory, own = _memory_of(plan), _day(plan)
+    memory, own = _machine_memory(plan), _day(plan)
     day = in_order(own, memory.states)
-    size, index = day.size, {name: place for place, name in enumerate(memory.states)}
+    size, index = day.size, {name: index for index, name in enumerate(memory.states)}
     # (0, memory, context), and jointly with X_t = s in row 1 + t * size + s
     mass = np.zeros((1 + day.slots * size, 1, size))
     for slot, output in enumerate([*outputs, UNREAD][: day.slots]):
@@ -105,7 +105,11 @@ def slot_beliefs(plan: Plan, outputs: Output) -> Floats:
         if slot == len(outputs):
             break
         known = output in (None, UNREAD) or output in index
-        mass = memory.seen(mass, slot, output, index.get(str(output), -1)) if known else 0 * mass
+        mass = (
+            memory.condition_on(mass, slot, output, index.get(str(output), -1))
+            if known
+            else 0 * mass
+        )
         total = mass[0].sum()
         if not total > 0:
             raise InputError("the outputs cannot occur under the model")
@@ -131,7 +135,7 @@ class TableMemory:
         self.base = int(tables.digits.max(initial=0)) + 1
         self.rows: dict[tuple[int, int], list[Floats]] = {}
 
-    def hidden(self, slot: int) -> Floats:
+    def suppression(self, slot: int) -> Floats:
         """P(nothing is shown | history, context) at a slot that is read."""
         body, state = self.plan.body, self.state
         if isinstance(body, Tabled):
@@ -139,38 +143,40 @@ class TableMemory:
             if codes is not None:
                 return decoded(codes)[None, :]
         if isinstance(body, SimulatableMask):
-            asked = [advance(self.plan, state, name, OneWord(0))[1] for name in self.states]
-            return np.array([[float(shown is None) for shown in asked]])
+            asked = [advance(self.plan, state, name, ConstantRng(0))[1] for name in self.states]
+            return np.array([[float(released is None) for released in asked]])
         origin = (state.origin, state.context)
         if origin not in self.rows:
             self.rows = {origin: self.tables.after(*origin)}
         return self.rows[origin][slot - state.origin - 1]
 
-    def onward(self, output: object) -> None:
+    def record_output(self, output: object) -> None:
         """The next slot, after an output of this one.
 
         What follows silence does not depend on the context, but for the history.
         """
-        word = OneWord(0 if output in (None, UNREAD) else FINE - 1)
-        observed = {None: NOWHERE, UNREAD: None}.get(output, output)  # type: ignore[call-overload]
-        moved, shown = advance(self.plan, self.state, observed, word)
-        if output not in (None, UNREAD) and shown != output:
+        word = ConstantRng(0 if output in (None, UNREAD) else FINE - 1)
+        observed = {None: UNKNOWN_CONTEXT, UNREAD: None}.get(output, output)  # type: ignore[call-overload]
+        moved, released = advance(self.plan, self.state, observed, word)
+        if output not in (None, UNREAD) and released != output:
             # hidden after the history that silence was taken for: another one led to the release
             moved = self.state.released(self.states.index(str(output)))
         self.state = moved
 
-    def seen(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
+    def condition_on(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
         """The masses after an output of this slot."""
         unread = output == UNREAD
-        hidden = np.ones((1, mass.shape[2])) if unread else self.hidden(slot)
-        self.onward(output)
+        suppression = np.ones((1, mass.shape[2])) if unread else self.suppression(slot)
+        self.record_output(output)
         if output is not None and not unread:
             kept = np.zeros((len(mass), 1, mass.shape[2]))
-            shown = mass[:, :, context] * (1 - np.broadcast_to(hidden, mass.shape[1:])[:, context])
-            kept[:, 0, context] = shown.sum(axis=1)
+            released = mass[:, :, context] * (
+                1 - np.broadcast_to(suppression, mass.shape[1:])[:, context]
+            )
+            kept[:, 0, context] = released.sum(axis=1)
             return kept
-        kept = mass * hidden
-        if unread or slot + 1 >= self.tables.slots or len(self.hidden(slot + 1)) == 1:
+        kept = mass * suppression
+        if unread or slot + 1 >= self.tables.slots or len(self.suppression(slot + 1)) == 1:
             return np.asarray(kept.sum(axis=1, keepdims=True))
         fresh = np.zeros((len(kept), kept.shape[1] * self.base, kept.shape[2]))
         for j in range(kept.shape[2]):
@@ -190,7 +196,7 @@ class _OnlineMemory:
         self.program, self.states = body.program(), body.states
         self.held: tuple[Held, ...] = self.program.begin()
 
-    def seen(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
+    def condition_on(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
         """The masses after an output of this slot."""
         program, unread = self.program, output == UNREAD
         step = program.memory.steps[slot]
@@ -204,17 +210,17 @@ class _OnlineMemory:
         if unread:
             return moved
         codes = program.allowed(self.held, slot)
-        shown = None if output is None else context
-        self.held = program.after(self.held, codes, shown)
+        context_shown = None if output is None else context
+        self.held = program.after(self.held, codes, context_shown)
         chance = codes * GRAIN
         return (
             moved * np.where(columns == context, chance, 0.0)
-            if shown is not None
+            if context_shown is not None
             else moved * (1 - chance)
         )
 
 
-def _memory_of(plan: Plan) -> TableMemory | _OnlineMemory:
+def _machine_memory(plan: Plan) -> TableMemory | _OnlineMemory:
     if isinstance(plan.body, OnlineMask):
         return _OnlineMemory(plan.body)
     tables = tables_of(plan.body)
@@ -265,16 +271,16 @@ def event_audit(plan: Plan, curve: bool) -> Audit:
     assert isinstance(body, OnlineMask)
     amount = float(plan.guarantee.amount)
     if body.slots * math.log(body.days[0].size * (body.days[0].size + 1)) <= math.log(
-        MOST_PATHS_WRITTEN_OUT
+        MAX_PATHS_WITH_OUTPUTS
     ):
-        found = max((_written_out(plan, i) for i in range(len(body.days))), key=_height)
-        return _audited(plan, secrets, found, max(found[0], 0.0), (), promised=amount)
-    found = max((_along(plan, i, secrets) for i in range(len(body.days))), key=_height)
+        found = max((_enumerate_paths(plan, i) for i in range(len(body.days))), key=_amount)
+        return _audit_of(plan, secrets, found, max(found[0], 0.0), (), promised=amount)
+    found = max((_sample_outputs(plan, i, secrets) for i in range(len(body.days))), key=_amount)
     note = "the upper bound is the certificate that the machine asks of every slot"
-    return _audited(plan, secrets, found, amount, (f"{DRAWN}: {note}",), promised=amount)
+    return _audit_of(plan, secrets, found, amount, (f"{DRAWN}: {note}",), promised=amount)
 
 
-def asked_audit(plan: Plan, asked: Secrets) -> Audit:
+def audit_events(plan: Plan, asked: Secrets) -> Audit:
     """How far the outputs of any mask move a belief in events it was not made for, or their odds.
 
     Exact on days short enough to list every output; else a lower bound, along histories drawn
@@ -288,15 +294,15 @@ def asked_audit(plan: Plan, asked: Secrets) -> Audit:
     secrets.check(plan.task.family)
     day = _day(plan)
     members = range(len(plan.task.family))
-    if (day.size + 1) ** day.slots <= MOST_LISTED:
-        found = max((_listed(plan, i, secrets) for i in members), key=_height)
-        return _audited(plan, secrets, found, max(found[0], 0.0), ())
-    found = max((_along(plan, i, secrets) for i in members), key=_height)
+    if (day.size + 1) ** day.slots <= MAX_OUTPUTS_LISTED:
+        found = max((_enumerate_outputs(plan, i, secrets) for i in members), key=_amount)
+        return _audit_of(plan, secrets, found, max(found[0], 0.0), ())
+    found = max((_sample_outputs(plan, i, secrets) for i in members), key=_amount)
     upper = math.inf if secrets.change == "odds" else 1.0
-    return _audited(plan, secrets, found, upper, (f"{DRAWN}: nothing is promised about these",))
+    return _audit_of(plan, secrets, found, upper, (f"{DRAWN}: nothing is promised about these",))
 
 
-def _audited(
+def _audit_of(
     plan: Plan,
     secrets: Events,
     found: Found,
@@ -326,11 +332,11 @@ def _audited(
 Found = tuple[float, StreamWitness | None]
 
 
-def _height(found: Found) -> float:
+def _amount(found: Found) -> float:
     return found[0]
 
 
-def _change(secrets: Events, before: Floats, after: Floats) -> float:
+def _change_of_belief(secrets: Events, before: Floats, after: Floats) -> float:
     """How far one pair (E, E') is moved: a rise, a rise or fall, or a change of log-odds."""
     if secrets.change == "odds":
         if not after.any():
@@ -342,7 +348,7 @@ def _change(secrets: Events, before: Floats, after: Floats) -> float:
     return abs(rise) if secrets.change == "rise-and-fall" else rise
 
 
-def _written_out(plan: Plan, number: int) -> Found:
+def _enumerate_paths(plan: Plan, number: int) -> Found:
     """By every path and every output of a short day."""
     body, secrets = plan.body, plan.task.secrets
     assert isinstance(body, OnlineMask)
@@ -360,14 +366,14 @@ def _written_out(plan: Plan, number: int) -> Found:
     )
     before = facts @ weights
     best: Found = (-math.inf, None)
-    for outputs, likely in _outputs(body, [path for path, _ in paths]):
+    for outputs, likely in _output_likelihoods(body, [path for path, _ in paths]):
         in_time("the audit")
         joint = weights * likely
         if not joint.sum() > 0:
             continue
         after = facts @ joint / joint.sum()
         for i in range(len(facts)):
-            value = _change(secrets, before[i], after[i])
+            value = _change_of_belief(secrets, before[i], after[i])
             if value > best[0]:
                 best = value, _witness(plan, number, secrets, i, outputs, before[i], after[i])
     return best
@@ -385,7 +391,7 @@ def _paths(day: DayChain) -> Iterator[tuple[tuple[int, ...], float]]:
     yield from found
 
 
-def _outputs(
+def _output_likelihoods(
     body: OnlineMask, paths: list[tuple[int, ...]]
 ) -> Iterator[tuple[tuple[str | None, ...], Floats]]:
     """Every output with its likelihood given each path, by the machine's published policy."""
@@ -403,65 +409,69 @@ def _outputs(
         here = program.arrive(held, slot, read=True)
         codes = program.allowed(here, slot)
         memory = program.memory.steps[slot][memory, table[:, slot]]
-        shown = codes[memory, table[:, slot]] * GRAIN
+        chances = codes[memory, table[:, slot]] * GRAIN
         for output in [None, *np.flatnonzero(codes.any(axis=0)).tolist()]:
-            chance = 1 - shown if output is None else shown * (table[:, slot] == output)
+            chance = 1 - chances if output is None else chances * (table[:, slot] == output)
             name = None if output is None else body.states[output]
             after = program.after(here, codes, output)
             waiting.append((after, (*outputs, name), likely * chance, memory))
 
 
-def _listed(plan: Plan, number: int, secrets: Events) -> Found:
+def _enumerate_outputs(plan: Plan, number: int, secrets: Events) -> Found:
     """By the beliefs after every output that is possible, of any mask on a short day."""
     best: Found = (-math.inf, None)
     day = _day(plan, number)
     for outputs in product((None, *day.states), repeat=day.slots):
         in_time("the audit")
         try:
-            best = max(best, _moved(plan, number, secrets, outputs), key=_height)
+            best = max(best, _largest_change(plan, number, secrets, outputs), key=_amount)
         except InputError:  # the outputs cannot occur
             continue
     return best
 
 
-def _along(plan: Plan, number: int, secrets: Events) -> Found:
+def _sample_outputs(plan: Plan, number: int, secrets: Events) -> Found:
     """By beliefs along histories of outputs drawn from the model."""
     day, rng = _day(plan, number), np.random.default_rng(number)
     best: Found = (-math.inf, None)
-    for turn in range(HISTORIES):
+    for turn in range(SAMPLED_HISTORIES):
         if turn and time_over():  # fewer histories are a lower bound too
             break
-        best = max(best, _moved(plan, number, secrets, _drawn(plan, day, rng)), key=_height)
+        best = max(
+            best,
+            _largest_change(plan, number, secrets, _random_output(plan, day, rng)),
+            key=_amount,
+        )
     return best
 
 
-def _moved(plan: Plan, number: int, secrets: Events, outputs: Output) -> Found:
+def _largest_change(plan: Plan, number: int, secrets: Events, outputs: Output) -> Found:
     """The most that some prefix of these outputs moves a pair, and where."""
     named = [event for event, _ in secrets.pairs]
     curve = event_beliefs(plan, outputs, [*named, *secrets.against()], number)
     found: Found = (-math.inf, None)
     for slot, i in np.ndindex(len(curve) - 1, len(named)):
         pair = [i, len(named) + i]
-        value = _change(secrets, curve[0, pair], curve[slot + 1, pair])
+        value = _change_of_belief(secrets, curve[0, pair], curve[slot + 1, pair])
         if value > found[0]:
             before, after = curve[0, pair], curve[slot + 1, pair]
-            told = _witness(plan, number, secrets, i, outputs[: slot + 1], before, after)
-            found = value, told
+            witness = _witness(plan, number, secrets, i, outputs[: slot + 1], before, after)
+            found = value, witness
     return found
 
 
-def _drawn(plan: Plan, day: DayChain, rng: np.random.Generator) -> list[str | None]:
+def _random_output(plan: Plan, day: DayChain, rng: np.random.Generator) -> list[str | None]:
     """What one random day of the model shows under any plan."""
     source = SeededRng(int(rng.integers(2**62)))
     machine: Any = plan.body
     state, outputs = machine.init(), list[str | None]()
     for x in day.sample(source):
-        state, shown = advance(plan, state, day.states[x], source)
-        outputs.append(shown)
+        state, output = advance(plan, state, day.states[x], source)
+        outputs.append(output)
     return outputs
 
 
-def sampled_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
+def sample_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
     """Of random days under an online plan: how often each context is shown, and the beliefs.
 
     The first is (slots, contexts), the second (days, slots, events), for the events it hides.
@@ -471,7 +481,7 @@ def sampled_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
     assert isinstance(secrets, Events)
     rng, day = np.random.default_rng(seed), body.days[0]
     rates, curves = [], []
-    for _ in range(max(3, min(24, SAMPLED // day.slots))):
+    for _ in range(max(3, min(24, MAX_SAMPLED_SLOTS // day.slots))):
         history = list(histories(body.program(), rng))
         rates.append([chance[:-1] for _, chance, _ in history])
         outputs = [(*body.states, None)[output] for *_, output in history]

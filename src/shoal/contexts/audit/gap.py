@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from shoal.contexts.audit.sweep import Sweep
 
 HALF_ULP = 2.0**-53  # the relative error of one rounding
-BELIEF_LOST = 1e-90  # absolute: what may vanish from a belief
+MAX_UNDERFLOW = 1e-90  # absolute: what may vanish from a belief
 END = -1  # in place of a context: nothing is shown up to the end of the day
-MOST_SETS = 64  # sets of states written out for those who may learn any label
+MAX_LABEL_SETS = 64  # sets of states written out for those who may learn any label
 
 
 class Facts(NamedTuple):
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
     kinds: int
 
 
-def rounding(steps: float, size: int) -> float:
+def rounding_error(steps: float, size: int) -> float:
     """A bound on the relative error of a belief carried over so many steps of a day.
 
     A mass is a sum of products of non-negative numbers: each step adds n + 2 rounding errors to a
@@ -76,8 +76,8 @@ def sensitive_facts(day: DayChain, secrets: SensitiveContexts) -> Facts:
 
 def _sensitive(day: DayChain, secrets: SensitiveContexts) -> list[FactRow]:
     shares, weights = secrets.shares(day), np.eye(day.size)
-    places = np.argwhere((shares > 0) & day.support()).tolist()
-    return [(t, weights[j], shares[t, j], 0, repr(day.states[j])) for t, j in places]
+    indices = np.argwhere((shares > 0) & day.support()).tolist()
+    return [(t, weights[j], shares[t, j], 0, repr(day.states[j])) for t, j in indices]
 
 
 def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None:
@@ -90,9 +90,9 @@ def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None
     for names, when in secrets.facts(day.slots):
         fair = secrets.fair(names, day)
         hiding = np.flatnonzero(fair > 0)
-        if 2 ** len(hiding) > MOST_SETS:
+        if 2 ** len(hiding) > MAX_LABEL_SETS:
             return None
-        words, sets = " or ".join(map(repr, names)), _sets(hiding.tolist(), day.size)
+        words, sets = " or ".join(map(repr, names)), _nonempty_sets(hiding.tolist(), day.size)
         for t in when:
             if possible[t, hiding].any():
                 found.append((t, fair, 1.0, 1, words))
@@ -100,7 +100,7 @@ def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None
     return found
 
 
-def _sets(states: Sequence[int], size: int) -> list[Floats]:
+def _nonempty_sets(states: Sequence[int], size: int) -> list[Floats]:
     """Every non-empty set of states, as ones and zeros."""
     sizes = range(1, len(states) + 1)
     chosen = [some for count in sizes for some in combinations(states, count)]
@@ -112,48 +112,52 @@ def _facts(day: DayChain, rows: list[FactRow], kinds: int) -> Facts:
     slot = np.array([row[0] for row in rows], dtype=np.int64)
     weight = np.array([row[1] for row in rows]).reshape(-1, day.size)
     share, kind = np.array([row[2] for row in rows]), np.array([row[3] for row in rows], np.int64)
-    prior = (weight * day.marginals()[slot]).sum(axis=1) * (1 - rounding(day.slots, day.size))
+    prior = (weight * day.marginals()[slot]).sum(axis=1) * (1 - rounding_error(day.slots, day.size))
     return Facts(slot, weight, share, prior, kind, tuple(row[4] for row in rows), kinds)
 
 
-THIN = 1e-100  # below it a plain product of law, probability and move might lose digits
-WIDE = 4096  # columns moved on together in logarithms
+SMALLEST_PLAIN_MASS = (
+    1e-100  # below it a plain product of law, probability and move might lose digits
+)
+MAX_LOG_COLUMNS = 4096  # columns moved on together in logarithms
 
 
 MovedLaw = tuple[Floats, Floats, float]  # laws and beliefs one slot later, and the error added
 
 
 def plain_step(
-    law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats
+    law: Floats, suppression: Floats, beliefs: Floats, owner: Ints, moves: Floats
 ) -> MovedLaw:
     """In plain numbers: right as long as no possible entry of law and moves is below THIN.
 
     Laws come back with their largest entry in [1/2, 1); all zero where suppression is impossible.
     """
-    kept = law * hidden
+    kept = law * suppression
     after = moves.T @ kept
     carried = moves.T @ (beliefs * np.take(kept, owner, axis=1))
     with np.errstate(divide="ignore"):
         inverse = np.where(after > 0, 1.0 / after, 0.0)
     carried *= np.take(inverse, owner, axis=1)
     power = np.frexp(after.max(axis=0, initial=0.0))[1]
-    return np.ldexp(after, -power), carried, rounding(1, len(law))
+    return np.ldexp(after, -power), carried, rounding_error(1, len(law))
 
 
-def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> MovedLaw:
+def log_step(
+    law: Floats, suppression: Floats, beliefs: Floats, owner: Ints, moves: Floats
+) -> MovedLaw:
     """The same with laws as logarithms, of any size; -inf is impossible. No factor is taken out."""
     with np.errstate(divide="ignore"):
-        parts = law, np.log(hidden), np.log(moves)
+        parts = law, np.log(suppression), np.log(moves)
     terms = (parts[0] + parts[1])[:, None, :] + parts[2][:, :, None]
     after = log_sum(terms)
     safe = np.where(np.isfinite(after), after, 0.0)
     weight = np.exp(terms - safe)
     carried = np.empty_like(beliefs)
-    for first in range(0, len(owner), WIDE):
-        some = slice(first, first + WIDE)
+    for first in range(0, len(owner), MAX_LOG_COLUMNS):
+        some = slice(first, first + MAX_LOG_COLUMNS)
         carried[:, some] = np.einsum("kjp,kp->jp", weight[:, :, owner[some]], beliefs[:, some])
     digits = sum(float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for part in parts)
-    return after, carried, rounding(1, len(law)) + 8 * (digits + 1) * HALF_ULP
+    return after, carried, rounding_error(1, len(law)) + 8 * (digits + 1) * HALF_ULP
 
 
 def log_sum(terms: Floats) -> Floats:
@@ -164,21 +168,21 @@ def log_sum(terms: Floats) -> Floats:
         return np.asarray(np.log(np.exp(terms - safe).sum(axis=0)) + safe)
 
 
-def in_logarithms(law: Floats) -> Floats:
+def log_laws(law: Floats) -> Floats:
     """Plain laws as logarithms."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(law))
 
 
-def levelled(law: Floats) -> Floats:
+def normalise_logs(law: Floats) -> Floats:
     """Laws in logarithms, the largest entry of each 0."""
     top = law.max(axis=0)
     return np.asarray(law - np.where(np.isfinite(top), top, 0.0))
 
 
-def in_plain(law: Floats) -> Floats:
+def exponentiate(law: Floats) -> Floats:
     """Laws in logarithms as plain ones; what vanishes is below 1e-300 of the largest entry."""
-    return np.asarray(np.exp(levelled(law)))
+    return np.asarray(np.exp(normalise_logs(law)))
 
 
 # The first slots after a release of a machine that remembers what was visited since.
@@ -188,7 +192,7 @@ def in_plain(law: Floats) -> Floats:
 # masses. In logarithms throughout: windows are short.
 
 
-class Visits:
+class HistoryFollower:
     """What is followed in a window: laws (contexts, histories) and beliefs (facts, …) in them.
 
     `law` is that of the slot after the release.
@@ -196,19 +200,19 @@ class Visits:
 
     def __init__(self, sweep: Sweep, origin: tuple[int, int], law: Floats) -> None:
         self.sweep, self.origin = sweep, origin
-        self.law = in_logarithms(law)[:, None]
+        self.law = log_laws(law)[:, None]
         self.facts: Ints = np.zeros(0, dtype=np.int64)
         self.beliefs = np.zeros((0, len(law), 1))
         self.error = 0.0
 
-    def follow(self, gap: Gap, window: list[Floats]) -> None:
+    def follow(self, gap: GapFollower, window: list[Floats]) -> None:
         """Notes what the slots of the window may show; what follows them is for `gap`."""
         sweep, t = self.sweep, self.origin[0] + 1
         for table in window:
-            shown, kept = (self.law + in_logarithms(part) for part in (1 - table.T, table.T))
-            for context in np.flatnonzero(np.isfinite(shown).any(axis=1)).tolist():
+            releases, kept = (self.law + log_laws(part) for part in (1 - table.T, table.T))
+            for context in np.flatnonzero(np.isfinite(releases).any(axis=1)).tolist():
                 sweep.note_release(t, context, self.origin)
-                self._note(shown[context], self.beliefs[:, context], t, context)
+                self._note(releases[context], self.beliefs[:, context], t, context)
             here = sweep.here(t)  # these the context of t decides, whatever came before
             fresh = np.repeat(sweep.facts.weight[here][:, :, None], self.law.shape[1], axis=2)
             self.facts = np.concatenate([self.facts, here])
@@ -218,17 +222,17 @@ class Visits:
                 self._note(kept.ravel(), beliefs, t + 1, END)
             if t == sweep.day.slots - 1:
                 return
-            self._hide(t, table.T)
+            self._suppress(t, table.T)
             if not np.isfinite(self.law).any():
                 return
             t += 1
         self._hand_on(t, gap)
 
-    def _hide(self, t: int, hidden: Floats) -> None:
+    def _suppress(self, t: int, suppression: Floats) -> None:
         """Every history goes on as one for each digit, with the contexts that have this digit."""
         base, (size, histories) = self.sweep.tables.base, self.law.shape
         digit = self.sweep.tables.digits[:, None] == np.arange(base)[None, :]
-        split = (hidden[:, :, None] * digit[:, None, :]).reshape(size, -1)
+        split = (suppression[:, :, None] * digit[:, None, :]).reshape(size, -1)
         columns = np.repeat(self.beliefs, base, axis=2).transpose(1, 0, 2).reshape(size, -1)
         owner = np.tile(np.arange(histories * base), len(self.facts))
         laws = np.repeat(self.law, base, axis=1)
@@ -237,7 +241,7 @@ class Visits:
         self.beliefs = moved.reshape(shape).transpose(1, 0, 2)
         self.error += added
 
-    def _hand_on(self, t: int, gap: Gap) -> None:
+    def _hand_on(self, t: int, gap: GapFollower) -> None:
         """From slot t on histories no longer count."""
         law = log_sum(self.law.T)
         safe = np.where(np.isfinite(law), law, 0.0)
@@ -246,19 +250,21 @@ class Visits:
         owner = np.zeros(len(self.facts), dtype=np.int64)
         gap.wait(t, np.array([self.origin]), law[:, None], error, (beliefs.T, owner, self.facts))
 
-    def _note(self, masses: Floats, beliefs: Floats, until: int, shown: int) -> None:
+    def _note(self, masses: Floats, beliefs: Floats, until: int, released: int) -> None:
         """The average of beliefs (facts, …) by their masses, which are logarithms."""
         weight = np.exp(masses - log_sum(masses[:, None]))
         error = self.error + self._average()
-        self.sweep.note(self.facts, beliefs @ weight, error, self.origin, until, shown)
+        self.sweep.note(self.facts, beliefs @ weight, error, self.origin, until, released)
 
     def _average(self) -> float:
         """The relative error of one more average over contexts and histories."""
         top = np.abs(self.law[np.isfinite(self.law)]).max(initial=0.0)
-        return rounding(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
+        return rounding_error(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
 
 
-CONVERSION = 8 * (1 - math.log(THIN)) * HALF_ULP  # relative error of logarithms made plain
+CONVERSION_ERROR = (
+    8 * (1 - math.log(SMALLEST_PLAIN_MASS)) * HALF_ULP
+)  # relative error of logarithms made plain
 Columns = tuple[Floats, Ints, Ints]  # beliefs, the releases they belong to, their facts
 
 
@@ -322,12 +328,14 @@ class GapGroup:
         """Which contexts today can have, for each release."""
         return np.asarray(np.isfinite(self.law) if self.logs else self.law > 0)
 
-    def suppressed(self, hidden: Floats) -> Floats:
+    def suppressed_laws(self, suppression: Floats) -> Floats:
         """The laws of today given that nothing is shown, as plain numbers up to a factor each."""
-        return in_plain(self.law + in_logarithms(hidden)) if self.logs else self.law * hidden
+        return (
+            exponentiate(self.law + log_laws(suppression)) if self.logs else self.law * suppression
+        )
 
 
-class Gap:
+class GapFollower:
     """Everything that is followed at one slot: in plain numbers, or in logarithms if need be."""
 
     def __init__(self, sweep: Sweep) -> None:
@@ -347,26 +355,26 @@ class Gap:
     def join(self, t: int, origins: Ints, law: Floats) -> None:
         """Takes up releases whose laws at slot t are given, unless nothing is shown after them."""
         mute = self._last(origins) < t
-        begun = np.full(len(mute), rounding(1, len(law)))
-        self.sweep.silence(t, law[:, mute], origins[mute], begun[mute])
+        begun = np.full(len(mute), rounding_error(1, len(law)))
+        self.sweep.end_releases(t, law[:, mute], origins[mute], begun[mute])
         none = np.zeros((len(law), 0)), np.zeros(0, np.int64), np.zeros(0, np.int64)
         error, law = np.zeros(int((~mute).sum())), law[:, ~mute]
-        if self.sweep.thin:
-            self.logs.add(origins[~mute], in_logarithms(law), error, none)
+        if self.sweep.has_small_entries:
+            self.logs.add(origins[~mute], log_laws(law), error, none)
         else:
             self.plain.add(origins[~mute], law, error, none)
 
     def wait(self, t: int, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
         """Releases that join at slot t, laws in logarithms, with beliefs in what came before."""
-        self.waiting.setdefault(t, []).append((origins, levelled(law), error, columns))
+        self.waiting.setdefault(t, []).append((origins, normalise_logs(law), error, columns))
 
     def _rejoin(self, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
         """In plain numbers, unless something is too small for them."""
-        thin = np.isfinite(law) & (law < np.log(THIN))
-        if self.sweep.thin or thin.any():
+        thin = np.isfinite(law) & (law < np.log(SMALLEST_PLAIN_MASS))
+        if self.sweep.has_small_entries or thin.any():
             self.logs.add(origins, law, error, columns)
         else:
-            self.plain.add(origins, np.exp(law), error + CONVERSION, columns)
+            self.plain.add(origins, np.exp(law), error + CONVERSION_ERROR, columns)
 
     def step(self, t: int) -> None:
         """What slot t may show, and what is believed when it shows nothing."""
@@ -376,66 +384,68 @@ class Gap:
             if len(group):
                 self._step(t, group)
         law = self.plain.law
-        thin = np.asarray(((law > 0) & (law < THIN)).any(axis=0))
+        thin = np.asarray(((law > 0) & (law < SMALLEST_PLAIN_MASS)).any(axis=0))
         if thin.any():
             origins, thin_law, error, columns = self.plain.part(thin)
-            self.logs.add(origins, in_logarithms(thin_law), error, columns)
+            self.logs.add(origins, log_laws(thin_law), error, columns)
             self.plain.keep(~thin)
 
     def _step(self, t: int, group: GapGroup) -> None:
         tables = self.sweep.tables
-        hidden = tables.hidden(t, *group.origins.T)
-        self._released(t, group, group.possible() & (hidden < 1))
+        suppression = tables.suppression(t, *group.origins.T)
+        self._note_releases(t, group, group.possible() & (suppression < 1))
         here = self.sweep.here(t)
         group.follow(here, self.sweep.facts.weight[here])
         mute = (self._last(group.origins) <= t) | (t == tables.slots - 1)
         if mute.any():
-            self._finish(t, group, hidden, mute)
-            hidden = hidden[:, ~mute]
+            self._finish(t, group, suppression, mute)
+            suppression = suppression[:, ~mute]
             group.keep(~mute)
         if len(group):
-            self._hide(t, group, hidden)
+            self._suppress(t, group, suppression)
 
-    def _released(self, t: int, group: GapGroup, shown: Bools) -> None:
+    def _note_releases(self, t: int, group: GapGroup, released: Bools) -> None:
         """The beliefs after each context that may be shown at t."""
         sweep = self.sweep
-        for context in np.flatnonzero(shown.any(axis=1)).tolist():
-            origin = group.origins[int(np.argmax(shown[context]))]
+        for context in np.flatnonzero(released.any(axis=1)).tolist():
+            origin = group.origins[int(np.argmax(released[context]))]
             sweep.note_release(t, context, (int(origin[0]), int(origin[1])))
         if not len(group.owner):
             return
-        beliefs = np.where(np.take(shown, group.owner, axis=1), group.beliefs, -1.0)
+        beliefs = np.where(np.take(released, group.owner, axis=1), group.beliefs, -1.0)
         highest = beliefs.max(axis=0)
-        told = np.flatnonzero(highest > sweep.floors(group.fact) * (1 - 1e-8))
-        own = group.owner[told]
-        shown_there = beliefs[:, told].argmax(axis=0)
+        above = np.flatnonzero(highest > sweep.floors(group.fact) * (1 - 1e-8))
+        own = group.owner[above]
+        contexts = beliefs[:, above].argmax(axis=0)
         sweep.note(
-            group.fact[told], highest[told], group.error[own], group.origins[own], t, shown_there
+            group.fact[above], highest[above], group.error[own], group.origins[own], t, contexts
         )
 
-    def _finish(self, t: int, group: GapGroup, hidden: Floats, mute: Bools) -> None:
+    def _finish(self, t: int, group: GapGroup, suppression: Floats, mute: Bools) -> None:
         """After t nothing can be shown: a belief is then the average over today's context."""
         sweep = self.sweep
         origins, _, error, (beliefs, owner, fact) = group.part(mute)
-        kept = group.suppressed(hidden)[:, mute]
+        kept = group.suppressed_laws(suppression)[:, mute]
         total = kept.sum(axis=0)
         there = total > 0
         kept = kept / np.where(there, total, 1.0)
         averages = (beliefs * np.take(kept, owner, axis=1)).sum(axis=0)
-        error = error + rounding(2, len(kept))
+        error = error + rounding_error(2, len(kept))
         sweep.note(fact, averages, error[owner], origins[owner], sweep.day.slots, END)
         after = sweep.moves[t].T @ kept
-        sweep.silence(t + 1, after[:, there], origins[there], error[there])
+        sweep.end_releases(t + 1, after[:, there], origins[there], error[there])
 
-    def _hide(self, t: int, group: GapGroup, hidden: Floats) -> None:
+    def _suppress(self, t: int, group: GapGroup, suppression: Floats) -> None:
         """Nothing is shown at t: laws and beliefs move on to the next slot."""
         sweep = self.sweep
         step = log_step if group.logs else plain_step
         law, group.beliefs, added = step(
-            group.law, hidden, group.beliefs, group.owner, sweep.moves[t]
+            group.law, suppression, group.beliefs, group.owner, sweep.moves[t]
         )
-        group.law = levelled(law) if group.logs else law
+        group.law = normalise_logs(law) if group.logs else law
         group.error = group.error + added
-        top = group.beliefs.max(axis=0, initial=0.0) * (1 + group.error[group.owner]) + BELIEF_LOST
+        top = (
+            group.beliefs.max(axis=0, initial=0.0) * (1 + group.error[group.owner]) + MAX_UNDERFLOW
+        )
         group.keep_columns(top > sweep.floors(group.fact))
         group.keep(np.asarray(group.possible().any(axis=0)))

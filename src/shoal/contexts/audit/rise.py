@@ -36,17 +36,17 @@ from shoal.contexts.audit.gap import (
     HALF_ULP,
     facts_of,
     log_sum,
-    rounding,
+    rounding_error,
     sensitive_facts,
 )
 from shoal.contexts.audit.sweep import (
     COARSE,
     FINE,
-    OneWord,
+    ConstantRng,
     Sweep,
     SweepPeak,
     Tables,
-    disagreement,
+    find_disagreement,
     tables_of,
 )
 from shoal.contexts.checks.task import in_order
@@ -59,8 +59,8 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.progress import in_time, part
 from shoal.mechanisms.table import loss_as_drawn
 
-MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
-RAREST_OUTPUT = 1e-250  # probability of an output that is still written out
+MAX_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
+SMALLEST_OUTPUT_CHANCE = 1e-250  # probability of an output that is still written out
 ASSUMED = (
     "days are independent of each other and follow the day chain",
     "the adversary knows the chain and the machine, and sees one stream of each day",
@@ -110,12 +110,12 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     assert isinstance(plan.body, Machine)
     days = list(day_chains(plan.task.family))
     tables = tables_of(plan.body)
-    if all(_short(day) for day in days):
-        found = _written_out(days, secrets, plan.body)
+    if all(_is_short(day) for day in days):
+        found = _enumerate_days(days, secrets, plan.body)
     elif tables is not None:
-        found = _followed([_for_machine(day, tables) for day in days], secrets, tables)
+        found = _follow_days([_for_machine(day, tables) for day in days], secrets, tables)
     else:
-        found = _by_itself(plan, days[0], secrets)
+        found = _by_mechanism(plan, days[0], secrets)
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
@@ -133,43 +133,47 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     )
 
 
-def _short(day: DayChain) -> bool:
+def _is_short(day: DayChain) -> bool:
     """Whether all outputs can be written out, and none is too unlikely for a float."""
     entries = np.concatenate([day.initial, day.transition.ravel()])
     rarest = float(entries[entries > 0].min()) / FINE
-    few = day.slots * math.log(2 * day.size) <= math.log(MOST_BRANCHES)
-    return few and day.slots * math.log(rarest) >= math.log(RAREST_OUTPUT)
+    few = day.slots * math.log(2 * day.size) <= math.log(MAX_BRANCHES)
+    return few and day.slots * math.log(rarest) >= math.log(SMALLEST_OUTPUT_CHANCE)
 
 
-def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Machine) -> FoundRise:
+def _enumerate_days(
+    days: list[DayChain], secrets: SensitiveContexts, machine: Machine
+) -> FoundRise:
     """By all outputs of a short day."""
     joint = [outputs_of(day, machine) for day in days]
-    found = [_highest(day, secrets, own) for day, own in zip(days, joint, strict=True)]
-    which = max(range(len(days)), key=lambda place: found[place].upper)
+    found = [_highest_state_rise(day, secrets, own) for day, own in zip(days, joint, strict=True)]
+    which = max(range(len(days)), key=lambda index: found[index].upper)
     day, worst, value = days[which], found[which], max(found[which].upper, 0.0)
     # what somebody takes for true who knows frequencies alone: slots are independent
     alone: Highest | None = None
     labels: tuple[Highest, ...] = ()
     if secrets.labels:
-        labels = tuple(_labelled(day, secrets, joint[which], one) for one in (False, True))
+        labels = tuple(
+            _highest_label_rise(day, secrets, joint[which], one) for one in (False, True)
+        )
     else:
-        alone = _highest(day, secrets, outputs_of(day.without_memory(), machine))
-    others = _adversaries(day, secrets, worst, labels, alone, memoryless(machine))
+        alone = _highest_state_rise(day, secrets, outputs_of(day.without_memory(), machine))
+    others = _lesser_adversaries(day, secrets, worst, labels, alone, memoryless(machine))
     return FoundRise(value, value, _witness(day, which, worst), others)
 
 
-def _followed(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) -> FoundRise:
+def _follow_days(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) -> FoundRise:
     """By following every release that can come up, under each day chain."""
     found = []
     for number, day in enumerate(days):
         with part(number, len(days) + 1):
-            found.append(followed(day, secrets, tables))
-    which = max(range(len(days)), key=lambda place: found[place].promise.lower)
+            found.append(follow_releases(day, secrets, tables))
+    which = max(range(len(days)), key=lambda index: found[index].promise.lower)
     day, worst = days[which], found[which]
     with part(len(days), len(days) + 1):
-        alone = None if secrets.labels else frequencies(day, secrets, tables)
+        alone = None if secrets.labels else follow_frequencies(day, secrets, tables)
     alike = memoryless(tables.body)
-    others = _adversaries(day, secrets, worst.promise, worst.labels, alone, alike)
+    others = _lesser_adversaries(day, secrets, worst.promise, worst.labels, alone, alike)
     upper = max(one.promise.upper for one in found)
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
     witness = _witness(day, which, worst.promise) if worst.promise.output else None
@@ -186,11 +190,11 @@ def _for_machine(day: DayChain, tables: Tables) -> DayChain:
     return in_order(day, tables.states)
 
 
-def _by_itself(plan: Plan, day: DayChain, secrets: SensitiveContexts) -> FoundRise:
+def _by_mechanism(plan: Plan, day: DayChain, secrets: SensitiveContexts) -> FoundRise:
     """By the mechanism: all that is left for a machine whose decisions cannot be read."""
     value = loss_as_drawn(plan)
     certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
-    others = _adversaries(day, secrets, Highest(value, value), (), None, False)
+    others = _lesser_adversaries(day, secrets, Highest(value, value), (), None, False)
     return FoundRise(certain, value, None, others, (BY_ITSELF,))
 
 
@@ -199,7 +203,7 @@ def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) ->
 
     Over whole days; a part of an output is an average of its completions and tells no more.
     """
-    return _highest(day, secrets, outputs_of(day, machine))
+    return _highest_state_rise(day, secrets, outputs_of(day, machine))
 
 
 def outputs_of(day: DayChain, machine: Machine) -> dict[Output, Floats]:
@@ -211,7 +215,7 @@ def outputs_of(day: DayChain, machine: Machine) -> dict[Output, Floats]:
     return joint
 
 
-def _highest(day: DayChain, secrets: SensitiveContexts, joint: Joint) -> Highest:
+def _highest_state_rise(day: DayChain, secrets: SensitiveContexts, joint: Joint) -> Highest:
     """The highest rise of the belief in a state, times its share: what plans are held to."""
     prior, shares = day.marginals(), secrets.shares(day)
 
@@ -220,14 +224,16 @@ def _highest(day: DayChain, secrets: SensitiveContexts, joint: Joint) -> Highest
             after = table / table[0].sum()
             rise = np.where((shares > 0) & (prior > 0), shares * (after - prior), -math.inf)
             slot, context = (int(i) for i in np.unravel_index(int(np.argmax(rise)), rise.shape))
-            value, place = float(rise[slot, context]), (slot, context)
-            known = float(prior[place]), float(after[place]), output
+            value, index = float(rise[slot, context]), (slot, context)
+            known = float(prior[index]), float(after[index]), output
             yield Highest(value, value, repr(day.states[context]), slot, *known)
 
-    return _largest(rises())
+    return _first_highest(rises())
 
 
-def _labelled(day: DayChain, secrets: SensitiveContexts, joint: Joint, any_labels: bool) -> Highest:
+def _highest_label_rise(
+    day: DayChain, secrets: SensitiveContexts, joint: Joint, any_labels: bool
+) -> Highest:
     """The highest rise of the belief in a context: Σ_a q(a)·(P(X = a | output) - P(X = a)).
 
     q(a) is the chance that state a is the context: one over its number of labels for LC2; for LC1
@@ -247,10 +253,10 @@ def _labelled(day: DayChain, secrets: SensitiveContexts, joint: Joint, any_label
                     both = float(weight @ prior[slot]), float(weight @ after[slot])
                     yield Highest(value, value, name, slot, *both, output)
 
-    return _largest(rises())
+    return _first_highest(rises())
 
 
-def _largest(found: Iterable[Highest]) -> Highest:
+def _first_highest(found: Iterable[Highest]) -> Highest:
     """The first of the highest."""
     return max(found, key=lambda one: one.upper, default=Highest(-math.inf, -math.inf))
 
@@ -273,15 +279,15 @@ def _branches(
         for context in np.flatnonzero(law).tolist():
             key = (state, context)
             if key not in chances:
-                chances[key] = hide_chance(machine, state, day.states[context])
+                chances[key] = suppression_chance(machine, state, day.states[context])
             for word, weight in ((0, chances[key]), (FINE - 1, 1 - chances[key])):
                 if weight > 0:
-                    after, shown = machine.step(state, day.states[context], OneWord(word))
+                    after, output_now = machine.step(state, day.states[context], ConstantRng(word))
                     likely = chance * float(law[context]) * weight
-                    waiting.append(((*path, context), (*output, shown), likely, after))
+                    waiting.append(((*path, context), (*output, output_now), likely, after))
 
 
-def _adversaries(
+def _lesser_adversaries(
     day: DayChain,
     secrets: SensitiveContexts,
     chain: Highest,
@@ -297,19 +303,23 @@ def _adversaries(
     if secrets.labels and not labels:  # all that is known follows from the rise under the chain
         chain = Highest(chain.upper, chain.upper)
         labels = (chain, chain)
-    own = _seen(day, chain, CHAIN, "nothing to learn", True, "this is the promise")
+    own = _describe_adversary(day, chain, CHAIN, "nothing to learn", True, "this is the promise")
     if secrets.labels:
         both = zip(((LABELS_LC2, "LC2"), (LABELS_LC1, "LC1")), labels, strict=True)
-        return own, *(_seen(day, one, *names, True, THEOREM_7) for names, one in both)
+        return own, *(_describe_adversary(day, one, *names, True, THEOREM_7) for names, one in both)
     # Theorem 6: the same numbers as for one who knew the chain all along
     published = replace(own, knows=PUBLISHED, challenge="LC1 and LC2", why=THEOREM_6)
     if alone is None:
         return own, published
     why = AVERAGED if memoryless else NOT_PROMISED
-    return own, published, _seen(day, alone, FREQUENCIES, "nothing learned", memoryless, why)
+    return (
+        own,
+        published,
+        _describe_adversary(day, alone, FREQUENCIES, "nothing learned", memoryless, why),
+    )
 
 
-def _seen(
+def _describe_adversary(
     day: DayChain, found: Highest, knows: str, challenge: str, covered: bool, why: str
 ) -> LesserAdversary:
     """One adversary, with the beliefs at the worst output; the bound alone if there is none."""
@@ -345,7 +355,7 @@ def _witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
 # line of code beyond the model, and neither shares one with the mechanism that made the plan.
 
 
-ULPS = 1e-15  # of a belief: columns are dropped by comparisons that round
+BELIEF_ULPS = 1e-15  # of a belief: columns are dropped by comparisons that round
 APART = "the witness lies above the bound over all outputs: one of the two is wrong; report this"
 
 
@@ -372,12 +382,12 @@ class FollowedDay(NamedTuple):
     notes: tuple[str, ...]
 
 
-def followed(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> FollowedDay:
+def follow_releases(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> FollowedDay:
     """The highest rises under one day chain, whose contexts are in the order of the tables."""
     sweep = Sweep(day, tables, facts_of(day, secrets))
     sweep.run()
-    wrong, asked, total = disagreement(tables, _releases(sweep))
-    found = [_shown(sweep, peak) for peak in sweep.peaks]
+    wrong, asked, total = find_disagreement(tables, _releases(sweep))
+    found = [_with_witness(sweep, peak) for peak in sweep.peaks]
     if any(one.lower > one.upper for one in found):
         wrong = wrong or APART
     if wrong:
@@ -389,12 +399,12 @@ def followed(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Follo
     return FollowedDay(found[0], tuple(found[1:]), notes)
 
 
-def frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Highest:
+def follow_frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Highest:
     """The same for somebody who takes slots for independent."""
     alone = day.without_memory()
     sweep = Sweep(alone, tables, sensitive_facts(day, secrets))
     sweep.run()
-    return _shown(sweep, sweep.peaks[0])
+    return _with_witness(sweep, sweep.peaks[0])
 
 
 def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -404,19 +414,19 @@ def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     return np.concatenate([[[-1, 0]], np.argwhere(sweep.seen)])
 
 
-def _shown(sweep: Sweep, peak: SweepPeak) -> Highest:
+def _with_witness(sweep: Sweep, peak: SweepPeak) -> Highest:
     """The peak with the beliefs of a whole output, by running the machine."""
     day, facts = sweep.day, sweep.facts
-    upper = peak.rise + ULPS * float(facts.share.max(initial=0.0))
+    upper = peak.rise + BELIEF_ULPS * float(facts.share.max(initial=0.0))
     if peak.fact < 0:
         return Highest(0.0, upper)
-    seen = told(day, sweep.tables.body, output_of(sweep, peak))
+    seen = complete_witness(day, sweep.tables.body, output_of(sweep, peak))
     if seen is None:
         return Highest(0.0, math.inf)
     slot, weight = int(facts.slot[peak.fact]), facts.weight[peak.fact]
     before = float(weight @ day.marginals()[slot])
     after = float(weight @ seen.beliefs[slot])
-    above = before * (1 + rounding(day.slots, day.size))
+    above = before * (1 + rounding_error(day.slots, day.size))
     rise = float(facts.share[peak.fact]) * (after * (1 - seen.error) - above) * (1 - 1e-15)
     named = facts.name[peak.fact], slot
     return Highest(max(rise, 0.0), upper, *named, before, after, seen.output)
@@ -431,7 +441,7 @@ def output_of(sweep: Sweep, peak: SweepPeak) -> Output:
         output[release[0]] = names[release[1]]
         slot, context = sweep.before[release]
         release = int(slot), int(context)
-    return tuple(output) if peak.shown == END else (*output, names[peak.shown])
+    return tuple(output) if peak.released == END else (*output, names[peak.released])
 
 
 # One output of a whole day, and what it makes an adversary believe: by running the machine.
@@ -454,7 +464,7 @@ class WitnessedDay(NamedTuple):
 OutputSlot = tuple[Floats, Ints]
 
 
-def told(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
+def complete_witness(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
     """The beliefs after the output that begins with `begun`; its end is filled with likely ones.
 
     None when the machine cannot give such an output.
@@ -468,34 +478,34 @@ def told(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
     forward, slots, output = [law], [], []
     for t in range(day.slots):
         pairs = [(m, j) for m, j in np.argwhere(np.isfinite(law)).tolist()]
-        hidden = np.ones(law.shape)
+        suppression = np.ones(law.shape)
         for m, j in pairs:
-            hidden[m, j] = hide_chance(machine, states[m], day.states[j])
-        shown = begun[t] if t < len(begun) else _likeliest(hidden, law, day.states)
-        word = OneWord(0 if shown is None else FINE - 1)
+            suppression[m, j] = suppression_chance(machine, states[m], day.states[j])
+        output_now = begun[t] if t < len(begun) else _likeliest(suppression, law, day.states)
+        word = ConstantRng(0 if output_now is None else FINE - 1)
         chance, after = np.full(law.shape, -np.inf), np.full(law.shape, -1, dtype=np.int64)
         found: dict[Any, int] = {}
         for m, j in pairs:
-            likely = hidden[m, j] if shown is None else 1 - hidden[m, j]
-            if likely > 0 and shown in (None, day.states[j]):
+            likely = suppression[m, j] if output_now is None else 1 - suppression[m, j]
+            if likely > 0 and output_now in (None, day.states[j]):
                 state = machine.step(states[m], day.states[j], word)[0]
                 chance[m, j], after[m, j] = np.log(likely), found.setdefault(state, len(found))
         if not found:
             return None
         states = list(found)
-        output.append(shown)
+        output.append(output_now)
         slots.append((chance, after))
         if t + 1 < day.slots:
-            law = _onward(law + chance, after, len(states), moves[t])
+            law = _advance_masses(law + chance, after, len(states), moves[t])
             forward.append(law)
-    beliefs = _backward(forward, slots, moves)
+    beliefs = _smooth_beliefs(forward, slots, moves)
     sizes = [np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in (*forward, moves)]
     terms = day.size * max(len(law) for law in forward)
     error = 1.01 * day.slots * HALF_ULP * (4 * terms + 40 + 16 * max(sizes))
     return WitnessedDay(tuple(output), beliefs, float(error))
 
 
-def _onward(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
+def _advance_masses(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
     """Masses of the next slot, their largest 0: log Σ over what leads to each machine state."""
     law = np.full((count, len(moves)), -np.inf)
     for state in range(count):
@@ -504,7 +514,7 @@ def _onward(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
     return np.asarray(law - law.max())
 
 
-def _backward(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> Floats:
+def _smooth_beliefs(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> Floats:
     beliefs = np.zeros((len(slots), forward[0].shape[1]))
     onward = slots[-1][0]
     for t in range(len(slots) - 1, -1, -1):
@@ -519,34 +529,34 @@ def _backward(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> 
     return beliefs
 
 
-def _likeliest(hidden: Floats, law: Floats, names: tuple[str, ...]) -> str | None:
+def _likeliest(suppression: Floats, law: Floats, names: tuple[str, ...]) -> str | None:
     """Nothing, or the context that is likelier than that."""
     masses = np.exp(law - law.max())
-    shown = (masses * (1 - hidden)).sum(axis=0)
-    best = int(np.argmax(shown))
-    return names[best] if shown[best] > (masses * hidden).sum() else None
+    released = (masses * (1 - suppression)).sum(axis=0)
+    best = int(np.argmax(released))
+    return names[best] if released[best] > (masses * suppression).sum() else None
 
 
-def hide_chance(machine: Machine, state: Any, observed: str) -> float:
+def suppression_chance(machine: Machine, state: Any, observed: str) -> float:
     """The probability that the machine shows nothing for `observed` in `state`.
 
     Machines suppress when the low bits of one random word are below a threshold; the threshold is
     found by asking, and whether it is one of 16 or of 32 bits by asking just above 16.
     """
 
-    def hidden(word: int) -> bool:
-        return machine.step(state, observed, OneWord(word))[1] is None
+    def suppresses(word: int) -> bool:
+        return machine.step(state, observed, ConstantRng(word))[1] is None
 
-    if not hidden(0):
+    if not suppresses(0):
         return 0.0
-    if hidden(FINE - 1):
+    if suppresses(FINE - 1):
         return 1.0
-    below = _threshold(hidden, COARSE)
-    if below < COARSE and hidden(COARSE):
+    below = _threshold(suppresses, COARSE)
+    if below < COARSE and suppresses(COARSE):
         return below / COARSE
-    return _threshold(hidden, FINE) / FINE
+    return _threshold(suppresses, FINE) / FINE
 
 
-def _threshold(hidden: Callable[[int], bool], words: int) -> int:
+def _threshold(suppresses: Callable[[int], bool], words: int) -> int:
     """The least word that is not hidden; `words` when all are."""
-    return bisect_left(range(words), True, key=lambda word: not hidden(word))
+    return bisect_left(range(words), True, key=lambda word: not suppresses(word))

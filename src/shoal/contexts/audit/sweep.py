@@ -21,14 +21,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.audit.gap import BELIEF_LOST, END, THIN, Facts, Gap, Visits, rounding
+from shoal.contexts.audit.gap import (
+    END,
+    MAX_UNDERFLOW,
+    SMALLEST_PLAIN_MASS,
+    Facts,
+    GapFollower,
+    HistoryFollower,
+    rounding_error,
+)
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, MaskState, SegmentMask, SimulatableMask, VectorMask
 from shoal.core.codec import Floats, Ints
 from shoal.core.progress import in_time, told as told_of
 
 COARSE, FINE = 2**16, 2**32  # words a machine tells apart: it looks at 16 or at 32 bits
-MOST_ASKED = 6_000  # decisions asked of the machine itself
+MAX_DECISIONS_ASKED = 6_000  # decisions asked of the machine itself
 
 
 class Tables:
@@ -62,8 +70,8 @@ class Tables:
             )
         else:  # a table of its own after each release that is listed
             if isinstance(body, HistoryMask):
-                places = zip(body.starts.tolist(), body.windows.tolist(), strict=False)
-                self.windows = dict(zip(map(tuple, body.origins.tolist()), places, strict=True))
+                indices = zip(body.starts.tolist(), body.windows.tolist(), strict=False)
+                self.windows = dict(zip(map(tuple, body.origins.tolist()), indices, strict=True))
                 tail = body.tail
             codes, (slot, context) = tail.codes, tail.origins.T
             self.first[slot + 1, context] = tail.starts[:-1] - (slot + 1) * self.size
@@ -71,12 +79,12 @@ class Tables:
         self.codes = codes.ravel() if codes.size else np.zeros(1, dtype=np.int64)
         self.chances = chances_of(np.arange(COARSE), COARSE)
 
-    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
+    def suppression(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
         """P(nothing is shown | last release, context) at `slot`, (contexts, releases)."""
         after = origins + 1, contexts
         inside = (self.begin[after] <= slot) & (slot <= self.last[after])
-        place = self.first[after] + slot * self.size + np.arange(self.size)[:, None]
-        return np.where(inside, self.chances[self.codes[np.where(inside, place, 0)]], 1.0)
+        index = self.first[after] + slot * self.size + np.arange(self.size)[:, None]
+        return np.where(inside, self.chances[self.codes[np.where(inside, index, 0)]], 1.0)
 
     def window(self, origin: int, context: int) -> list[Floats]:
         """P(nothing is shown | history, context) at the slots in which histories count."""
@@ -90,7 +98,7 @@ class Tables:
         """P(nothing is shown) at each slot after one release, (histories, contexts)."""
         found, release = self.window(origin, context), (np.array([origin]), np.array([context]))
         later = range(origin + 1 + len(found), self.slots)
-        return found + [self.hidden(slot, *release).T for slot in later]
+        return found + [self.suppression(slot, *release).T for slot in later]
 
 
 def tables_of(body: Any) -> Tables | None:
@@ -104,7 +112,7 @@ def chances_of(codes: npt.NDArray[Any], words: int) -> Floats:
     return np.where(codes == words - 1, 1.0, codes / words)
 
 
-def disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
+def find_disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
     """Where the machine does not do what its tables say, or "" ; how often it was asked, of what.
 
     `releases` are the (slot, context) pairs that can come up. At every decision after them, or at
@@ -114,15 +122,19 @@ def disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
     after = (tables.slots - 1 - releases[:, 0]) * tables.size
     ends, total = np.cumsum(after), int(after.sum())
     rng = np.random.default_rng(0)
-    chosen = np.arange(total) if total <= MOST_ASKED else rng.integers(total, size=MOST_ASKED)
+    chosen = (
+        np.arange(total)
+        if total <= MAX_DECISIONS_ASKED
+        else rng.integers(total, size=MAX_DECISIONS_ASKED)
+    )
     for number in chosen.tolist():
-        place = int(np.searchsorted(ends, number, side="right"))
-        origin, context = (int(value) for value in releases[place])
-        past, now = divmod(number - int(ends[place] - after[place]), tables.size)
+        index = int(np.searchsorted(ends, number, side="right"))
+        origin, context = (int(value) for value in releases[index])
+        past, now = divmod(number - int(ends[index] - after[index]), tables.size)
         slot = origin + 1 + past
         chance, words, note = _decision(tables, origin, context, slot, now, rng)
         state = MaskState(slot, origin, context, note)
-        if not _does(tables, state, tables.states[now], round(chance * words), words):
+        if not _follows_table(tables, state, tables.states[now], round(chance * words), words):
             words_of = f"{tables.states[now]!r} at slot {slot + 1} with probability {chance:g}"
             return f"the machine does not suppress {words_of}, as its table says", 0, 0
     histories = int(tables.body.codes.size) if tables.windows else 0
@@ -137,21 +149,21 @@ def _decision(
     if past < len(window):
         note = int(rng.integers(len(window[past])))
         return float(window[past][note, now]), FINE, note
-    chance = tables.hidden(slot, np.array([origin]), np.array([context]))[now, 0]
+    chance = tables.suppression(slot, np.array([origin]), np.array([context]))[now, 0]
     return float(chance), COARSE, 0
 
 
-def _does(tables: Tables, state: MaskState, observed: str, level: int, words: int) -> bool:
+def _follows_table(tables: Tables, state: MaskState, observed: str, level: int, words: int) -> bool:
     """Whether words below `level` hide and others show."""
 
     def hides(word: int) -> bool:
-        return tables.body.step(state, observed, OneWord(word))[1] is None
+        return tables.body.step(state, observed, ConstantRng(word))[1] is None
 
     below = level == 0 or hides(level - 1)
     return below and (hides(words - 1) if level == words else not hides(level))
 
 
-class OneWord:
+class ConstantRng:
     """Randomness that is always the same word: what a machine does with it can be asked."""
 
     def __init__(self, word: int) -> None:
@@ -167,7 +179,7 @@ class OneWord:
         return np.full(count, self._word, dtype=np.uint64)
 
 
-ROOM = 2e7  # numbers held for the releases followed together
+MAX_NUMBERS_HELD = 2e7  # numbers held for the releases followed together
 
 
 class SweepPeak(NamedTuple):
@@ -179,7 +191,7 @@ class SweepPeak(NamedTuple):
     rise: float
     origin: tuple[int, int] = (-1, 0)
     until: int = 0
-    shown: int = END
+    released: int = END
     fact: int = -1
 
 
@@ -197,23 +209,25 @@ class Sweep:
         self.seen = np.zeros((day.slots, day.size), dtype=np.bool_)
         self.before = np.zeros((day.slots, day.size, 2), dtype=np.int64)
         self.at = np.searchsorted(facts.slot, np.arange(day.slots + 1))
-        self.quiet: list[list[tuple[Floats, Ints, Floats]]] = [[] for _ in range(day.slots + 1)]
+        self.silent_laws: list[list[tuple[Floats, Ints, Floats]]] = [
+            [] for _ in range(day.slots + 1)
+        ]
         entries = np.concatenate([day.initial, day.transition.ravel()])
-        self.thin = bool(((entries > 0) & (entries < THIN)).any())
+        self.has_small_entries = bool(((entries > 0) & (entries < SMALLEST_PLAIN_MASS)).any())
 
     def run(self) -> None:
         """Follows all releases, some slots of them at a time."""
         day = self.day
         most = max(1, len(self.facts.slot)) * day.size**2
-        width = min(day.slots + 1, max(1, int(ROOM / most)))
+        width = min(day.slots + 1, max(1, int(MAX_NUMBERS_HELD / most)))
         for first in range(-1, day.slots, width):
             self._block(first, min(first + width, day.slots))
-        self._quiet()
+        self._note_silent_days()
 
     def _block(self, first: int, after: int) -> None:
         """The releases at slots first, …, after - 1, each until nothing can be shown any more."""
         slots = self.day.slots
-        gap = Gap(self)
+        gap = GapFollower(self)
         for t in range(first + 1, slots):
             if t - 1 < after:
                 self._join(gap, t)
@@ -223,17 +237,17 @@ class Sweep:
             in_time("the audit")
             told_of(slots * max(first, 0) + (t - first) * (after - max(first, 0)), slots**2)
 
-    def _join(self, gap: Gap, t: int) -> None:
+    def _join(self, gap: GapFollower, t: int) -> None:
         """Takes up the releases of the slot before t."""
         contexts = np.flatnonzero(self.seen[t - 1]) if t else np.zeros(1, dtype=np.int64)
         law = self.moves[t - 1][contexts].T if t else self.day.initial[:, None]
         origins = np.stack([np.full(len(contexts), t - 1), contexts], axis=1)
         plain = np.ones(len(contexts), dtype=np.bool_)
-        for place, context in enumerate(contexts.tolist()):
+        for index, context in enumerate(contexts.tolist()):
             window = self.tables.window(t - 1, context)
             if window:
-                Visits(self, (t - 1, context), law[:, place]).follow(gap, window)
-                plain[place] = False
+                HistoryFollower(self, (t - 1, context), law[:, index]).follow(gap, window)
+                plain[index] = False
         gap.join(t, origins[plain], law[:, plain])
 
     def here(self, t: int) -> Ints:
@@ -250,38 +264,38 @@ class Sweep:
         self.note(self.here(t)[some], beliefs[some], 0.0, origin, t, context)
 
     def note(
-        self, facts: Ints, beliefs: Floats, error: Any, origins: Any, until: int, shown: Any
+        self, facts: Ints, beliefs: Floats, error: Any, origins: Any, until: int, released: Any
     ) -> None:
         """Keeps the highest rise of each kind: share · (belief - prior), rounded up.
 
         Each belief with its fact; error, release and outcome are its own or the same for all.
         """
-        above = beliefs * (1 + error) + BELIEF_LOST
+        above = beliefs * (1 + error) + MAX_UNDERFLOW
         rises = self.facts.share[facts] * (above - self.facts.prior[facts]) * (1 + 1e-15)
         for kind in range(self.facts.kinds if len(facts) else 0):
             own = np.where(self.facts.kind[facts] == kind, rises, -np.inf)
-            place = int(np.argmax(own))
-            if own[place] > self.peaks[kind].rise:
-                slot, context = np.broadcast_to(origins, (len(facts), 2))[place].tolist()
-                outcome = until, int(np.broadcast_to(shown, len(facts))[place])
-                fact = int(facts[place])
-                self.peaks[kind] = SweepPeak(float(own[place]), (slot, context), *outcome, fact)
+            index = int(np.argmax(own))
+            if own[index] > self.peaks[kind].rise:
+                slot, context = np.broadcast_to(origins, (len(facts), 2))[index].tolist()
+                outcome = until, int(np.broadcast_to(released, len(facts))[index])
+                fact = int(facts[index])
+                self.peaks[kind] = SweepPeak(float(own[index]), (slot, context), *outcome, fact)
 
     def floors(self, facts: Ints) -> Floats:
         """The beliefs at which each fact's rise equals the highest one of its kind."""
         highest = np.array([peak.rise for peak in self.peaks])[self.facts.kind[facts]]
         return np.asarray(self.facts.prior[facts] + highest / self.facts.share[facts])
 
-    def silence(self, t: int, law: Floats, origins: Ints, error: Floats) -> None:
+    def end_releases(self, t: int, law: Floats, origins: Ints, error: Floats) -> None:
         """From slot t on nothing can be shown: only what the law itself says is believed."""
         if t < self.day.slots and law.shape[1]:
-            self.quiet[t].append((law, origins, error))
+            self.silent_laws[t].append((law, origins, error))
 
-    def _quiet(self) -> None:
+    def _note_silent_days(self) -> None:
         """Facts after the last slot at which anything can be shown."""
         law, origins = np.zeros((self.day.size, 0)), np.zeros((0, 2), dtype=np.int64)
         error = np.zeros(0)
-        for t, fresh in enumerate(self.quiet[:-1]):
+        for t, fresh in enumerate(self.silent_laws[:-1]):
             law = np.concatenate([law, *(part[0] for part in fresh)], axis=1)
             origins = np.concatenate([origins, *(part[1] for part in fresh)])
             error = np.concatenate([error, *(part[2] for part in fresh)])
@@ -293,4 +307,4 @@ class Sweep:
                 same = np.full(len(beliefs), fact)
                 self.note(same, beliefs, error, origins, self.day.slots, END)
             law = self.moves[t].T @ law
-            error += rounding(1, self.day.size)
+            error += rounding_error(1, self.day.size)

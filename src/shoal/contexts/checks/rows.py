@@ -20,20 +20,25 @@ from shoal.contexts.checks import task as mask_task
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.contexts.search import pacing
-from shoal.contexts.search.adaptive import next_releases, occurring, search, simulatable_segments
+from shoal.contexts.search.adaptive import (
+    next_releases,
+    occurring_segments,
+    search_segments,
+    simulatable_segments,
+)
 from shoal.contexts.search.beliefs import (
     COIN_LEVELS,
     Codes,
     Day,
     Origin,
-    breached_secrets,
+    count_breached_secrets,
     encoded,
     jointly_releasable,
-    released_fraction,
+    vector_value,
 )
-from shoal.contexts.search.greedy import Grid, best_of, best_on_grid, orders
+from shoal.contexts.search.greedy import Grid, best_on_grid, best_vector, restart_orders
 from shoal.contexts.search.pacing import LOOKS, SPEED, Clock, Effort, SearchEnded, look_costs
-from shoal.contexts.search.window import affordable, windowed
+from shoal.contexts.search.window import affordable_programs, search_windows
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, PromiseBroken, Refused
@@ -74,27 +79,27 @@ HYBRID_VECTOR, ADAPTIVE_VECTOR = 0.6, 0.15  # for the probabilities
 BASE, PROGRAMS = 0.7, 0.9  # of the optimal check: tables without memory, then its programs
 
 
-def sensitive(task: Task, delta: Fraction) -> Plan:
+def plan_sensitive(task: Task, delta: Fraction) -> Plan:
     """Sensitive contexts always suppressed, all others always shown. Not private.
 
     What people try first, kept for comparison. Suppression itself tells ("suppressed means
     hospital"), and so do the contexts before and after. The certificate says how far a belief can
     rise and for how many secrets it does. Götz, Nath & Gehrke 2012, Section 1 and Figure 4.
     """
-    day, secrets = mask_task.members(task)[0], mask_task.parts(task)[1]
+    day, secrets = mask_task.family_days(task)[0], mask_task.day_and_secrets(task)[1]
     days = mask_task.days_of(task, delta, everything=True)
     possible = np.any([measured.possible for measured in days], axis=0)
-    hidden = np.where((secrets.shares(day) > 0) | ~possible, 1.0, 0.0)
+    suppression = np.where((secrets.shares(day) > 0) | ~possible, 1.0, 0.0)
     breached, measured = max(
-        ((breached_secrets(one, hidden, float(delta)), one) for one in days),
+        ((count_breached_secrets(one, suppression, float(delta)), one) for one in days),
         key=lambda pair: pair[0],
     )
     return mask_task.mask_plan(
         task,
         SENSITIVE,
         delta,
-        VectorMask(day.states, encoded(hidden)),
-        min(released_fraction(one, hidden) for one in days),
+        VectorMask(day.states, encoded(suppression)),
+        min(vector_value(one, suppression) for one in days),
         "none: the sensitive contexts are suppressed and nothing else, which bounds no belief",
         searched=False,
         breached=breached,
@@ -126,7 +131,7 @@ class Checks:
             table[1:][~jointly_releasable(self.days)] = -1  # contexts that are never shown
             return table
 
-        table = pacing.shared((self.task, self.delta, "next releases"), found)
+        table = pacing.compute_once((self.task, self.delta, "next releases"), found)
         releases = min(simulatable_segments(one, table).expected for one in self.days)
         body = SimulatableMask(self.contexts, table)
         return self.plan(SIMULATABLE, body, releases, SIMULATABLE_REASON)
@@ -140,24 +145,26 @@ class Checks:
         """
 
         def found() -> Floats:
-            hidden = vector(self.days, effort)
-            tried = (np.maximum(hidden, floor) for floor in FLOORS)
-            return next(p for p in tried if mask_task.vector_keeps(self.task, self.delta, p))
+            suppression = search_best_vector(self.days, effort)
+            tried = (np.maximum(suppression, floor) for floor in FLOORS)
+            return next(
+                p for p in tried if mask_task.vector_keeps_promise(self.task, self.delta, p)
+            )
 
-        return pacing.shared((self.task, self.delta, "vector"), found)
+        return pacing.compute_once((self.task, self.delta, "vector"), found)
 
-    def probabilistic(self, hidden: Floats) -> Plan:
+    def probabilistic(self, suppression: Floats) -> Plan:
         """One suppression probability per slot and context: these."""
-        body = VectorMask(self.contexts, encoded(hidden))
-        releases = min(released_fraction(day, hidden) for day in self.days)
+        body = VectorMask(self.contexts, encoded(suppression))
+        releases = min(vector_value(day, suppression) for day in self.days)
         return self.plan(PROBABILISTIC, body, releases, PROBABILISTIC_REASON)
 
-    def hybrid(self, hidden: Floats, name: str = HYBRID) -> Plan:
+    def hybrid(self, suppression: Floats, name: str = HYBRID) -> Plan:
         """Whichever of the two shows more on average; the simulatable one when they tie.
 
         Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
         """
-        waiting, coins = self.simulatable(), self.probabilistic(hidden)
+        waiting, coins = self.simulatable(), self.probabilistic(suppression)
         return replace(coins if coins.cost < waiting.cost else waiting, mechanism=name)
 
     def adaptive(self, baseline: Floats | None, effort: Effort) -> Plan:
@@ -165,14 +172,14 @@ class Checks:
 
         Backwards in time; never below the hybrid check.
         """
-        found = occurring(self.days, self._segments(baseline, effort))
+        found = occurring_segments(self.days, self._segments(baseline, effort))
         body = SegmentMask.of(self.contexts, self.days[0].slots, found.hidden)
         return self.plan(ADAPTIVE, body, found.expected, ADAPTIVE_REASON)
 
     def _segments(self, baseline: Floats | None, effort: Effort) -> dict[Origin, Codes]:
-        return pacing.shared(
+        return pacing.compute_once(
             (self.task, self.delta, "segments"),
-            lambda: search(self.days, float(self.delta), baseline=baseline, work=effort),
+            lambda: search_segments(self.days, float(self.delta), baseline=baseline, work=effort),
         )
 
     def optimal(self, baseline: Floats | None, effort: Effort) -> Plan:
@@ -185,26 +192,31 @@ class Checks:
         (day,) = self.days  # `refuse_families` lets one through
         base = self._segments(baseline, effort.part(BASE))
         rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
-        programs, nodes = affordable(day, rest.work / SPEED)
-        found = windowed(day, float(self.delta), base, programs=programs, nodes=nodes, work=rest)
+        programs, nodes = affordable_programs(day, rest.work / SPEED)
+        found = search_windows(
+            day, float(self.delta), base, programs=programs, nodes=nodes, work=rest
+        )
         body = HistoryMask.of(self.contexts, day.slots, found.policies, found.digits)
         reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
         return self.plan(OPTIMAL, body, found.expected, reason)
 
 
-def vector(days: Sequence[Day], effort: Effort) -> Floats:
+def search_best_vector(days: Sequence[Day], effort: Effort) -> Floats:
     """Private suppression probabilities on multiples of 1/65536, under each of `days`.
 
     The best of several greedy searches: orders of coordinates times grids of levels.
     """
     grids = [
-        Grid(order, _levels(steps)) for steps, order in product(GRID_STEPS, orders(days, RESTARTS))
+        Grid(order, _levels(steps))
+        for steps, order in product(GRID_STEPS, restart_orders(days, RESTARTS))
     ]
-    found = best_of(days, grids, work=effort)
+    found = best_vector(days, grids, work=effort)
     if jointly_releasable(days).sum() > EXHAUSTIVE_COORDINATES:
         return found
     exact = best_on_grid(days, _levels(GRID_STEPS[0]).tolist())
-    return max(found, exact, key=lambda hidden: min(released_fraction(d, hidden) for d in days))
+    return max(
+        found, exact, key=lambda suppression: min(vector_value(d, suppression) for d in days)
+    )
 
 
 def _levels(steps: int) -> Floats:
@@ -212,33 +224,33 @@ def _levels(steps: int) -> Floats:
     return np.ceil(np.arange(steps + 1) / steps * COIN_LEVELS) / COIN_LEVELS
 
 
-def simulatable(task: Task, delta: Fraction) -> Plan:
-    pacing.turn_of(SIMULATABLE)  # refused when others used up the time
+def plan_simulatable(task: Task, delta: Fraction) -> Plan:
+    pacing.start_turn(SIMULATABLE)  # refused when others used up the time
     return Checks(task, delta).simulatable()
 
 
-def probabilistic(task: Task, delta: Fraction) -> Plan:
-    checks, effort = Checks(task, delta), pacing.turn_of(PROBABILISTIC)
-    pacing.leave_to_others(PROBABILISTIC, checks.days[0].slots)
+def plan_probabilistic(task: Task, delta: Fraction) -> Plan:
+    checks, effort = Checks(task, delta), pacing.start_turn(PROBABILISTIC)
+    pacing.refuse_long_days(PROBABILISTIC, checks.days[0].slots)
     return checks.probabilistic(checks.probabilities(effort))
 
 
-def hybrid(task: Task, delta: Fraction) -> Plan:
-    checks, effort = Checks(task, delta), pacing.turn_of(HYBRID).part(HYBRID_VECTOR)
-    pacing.leave_to_others(HYBRID, checks.days[0].slots)
+def plan_hybrid(task: Task, delta: Fraction) -> Plan:
+    checks, effort = Checks(task, delta), pacing.start_turn(HYBRID).part(HYBRID_VECTOR)
+    pacing.refuse_long_days(HYBRID, checks.days[0].slots)
     return checks.hybrid(checks.probabilities(effort))
 
 
-def _searched(task: Task, delta: Fraction, name: str) -> Plan:
+def _plan_by_search(task: Task, delta: Fraction, name: str) -> Plan:
     """The plan of the adaptive or the optimal check; the hybrid one where that shows more.
 
     Also when the clock ended the search before there was anything to hand out. The search for a
     family looks at the mean of its members, so the hybrid may be better there too; for one day
     without a clock it was a candidate.
     """
-    effort, checks = pacing.turn_of(name), Checks(task, delta)
+    effort, checks = pacing.start_turn(name), Checks(task, delta)
     if name == OPTIMAL:
-        pacing.leave_to_others(OPTIMAL, checks.days[0].slots)
+        pacing.refuse_long_days(OPTIMAL, checks.days[0].slots)
     pacing.warn_if_slow(checks.days[0].slots, checks.days[0].size, effort)
     find = checks.adaptive if name == ADAPTIVE else checks.optimal
     if checks.days[0].slots > pacing.LONG_DAY:  # a vector for so many slots takes too long
@@ -264,12 +276,12 @@ def _row(
     return Mechanism(name, refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules)
 
 
-SENSITIVE_ROW = _row(SENSITIVE, sensitive)
-SIMULATABLE_ROW = _row(SIMULATABLE, simulatable)
-PROBABILISTIC_ROW = _row(PROBABILISTIC, probabilistic)
-HYBRID_ROW = _row(HYBRID, hybrid)
-ADAPTIVE_ROW = _row(ADAPTIVE, partial(_searched, name=ADAPTIVE))
-OPTIMAL_ROW = _row(OPTIMAL, partial(_searched, name=OPTIMAL), mask_task.refuse_families)
+SENSITIVE_ROW = _row(SENSITIVE, plan_sensitive)
+SIMULATABLE_ROW = _row(SIMULATABLE, plan_simulatable)
+PROBABILISTIC_ROW = _row(PROBABILISTIC, plan_probabilistic)
+HYBRID_ROW = _row(HYBRID, plan_hybrid)
+ADAPTIVE_ROW = _row(ADAPTIVE, partial(_plan_by_search, name=ADAPTIVE))
+OPTIMAL_ROW = _row(OPTIMAL, partial(_plan_by_search, name=OPTIMAL), mask_task.refuse_families)
 
 
 def mask(
@@ -307,12 +319,16 @@ def mask(
         raise InputError("day holds no day chain; give at least one")
     query = CurrentState(days[0].states)
     if isinstance(secrets, Events):
-        amount, hidden = _event_amount(secrets, delta, epsilon, bool(events.pop("lower", False)))
+        amount, events_asked = _event_amount(
+            secrets, delta, epsilon, bool(events.pop("lower", False))
+        )
         unknown = sorted(set(events) - {"memory", "mixture", "ahead"})
         if unknown:
             raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
-        hidden = replace(hidden, options=MaskOptions(**events)) if events else hidden
-        task = Task(query=query, secrets=hidden, family=days)
+        events_asked = (
+            replace(events_asked, options=MaskOptions(**events)) if events else events_asked
+        )
+        task = Task(query=query, secrets=events_asked, family=days)
         (row,) = _rows(task, "mask-online" if check == "best" else check)
         return row.calibrate(task, amount)
     if delta is None or epsilon is not None or events:
@@ -328,7 +344,7 @@ def mask(
     among = [row.name for row in named]
     by_clock = clock if seconds is not None else None
     with pacing.time_limit(limit, check, clock=by_clock, among=among):
-        plans = list(_in_turn(named, task, exact(delta, "delta")))
+        plans = list(_plans_in_turn(named, task, exact(delta, "delta")))
     return min(plans, key=lambda plan: plan.cost)
 
 
@@ -346,7 +362,7 @@ def _event_amount(
     return positive(epsilon, "epsilon"), replace(secrets, change="odds")
 
 
-def masks(
+def compare_checks(
     day: DayChain,
     secrets: SensitiveContexts,
     checks: Sequence[str],
@@ -364,10 +380,10 @@ def masks(
     amount = exact(delta, "delta")
     rows = [row for check in checks for row in _rows(task, check)]
     with pacing.time_limit(seconds, clock=clock):
-        return {plan.mechanism: plan for plan in _in_turn(rows, task, amount)}
+        return {plan.mechanism: plan for plan in _plans_in_turn(rows, task, amount)}
 
 
-def _in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator[Plan]:
+def _plans_in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator[Plan]:
     """The plans of the rows, one after the other, until the time is over; the first always.
 
     A row that breaks its promise is left aside; it is told where no other row has a plan.
@@ -376,7 +392,7 @@ def _in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator
     found = False
     for row in rows:
         try:
-            plan = _kept(row.calibrate(task, delta))
+            plan = _recheck(row.calibrate(task, delta))
         except Refused:
             break  # rows that apply refuse only when nothing is left of the time
         except PromiseBroken as why:
@@ -405,7 +421,7 @@ def _rows(task: Task, check: str) -> list[Mechanism]:
     return [MECHANISMS[check]]
 
 
-def _kept(plan: Plan) -> Plan:
+def _recheck(plan: Plan) -> Plan:
     """The plan, its promise evaluated again."""
     loss = mask_task.loss(plan)
     if plan.guarantee.proved and not loss <= float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE):

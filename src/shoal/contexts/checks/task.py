@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import Mask, memoryless, prepared
-from shoal.contexts.search.adaptive import forwards, full
+from shoal.contexts.search.adaptive import full_table, releases_forward
 from shoal.contexts.search.beliefs import (
     START,
     Day,
@@ -26,19 +26,19 @@ from shoal.contexts.search.beliefs import (
     decoded,
     jointly_releasable,
     memoryless_rise,
-    released_fraction,
     upper_bound,
+    vector_value,
 )
 from shoal.contexts.search.decimals import vector_rise
-from shoal.contexts.search.greedy import private
+from shoal.contexts.search.greedy import keeps_every_bound
 from shoal.contexts.search.memory import (
     Remembering,
     fine_decoded,
-    flow,
+    follow_window,
     histories_rise,
     histories_value,
 )
-from shoal.contexts.search.pacing import by_clock, shared
+from shoal.contexts.search.pacing import by_clock, compute_once
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.charge import Alone, Composition, Guarantee
 from shoal.core.codec import Floats, Ints
@@ -50,37 +50,37 @@ from shoal.core.task import Task
 PRIOR_DIGITS = 9  # of a prior: far above its rounding, so that equal contexts stay equal
 
 
-def members(task: Task) -> tuple[DayChain, ...]:
+def family_days(task: Task) -> tuple[DayChain, ...]:
     """The day chains of the family, all in canonical order."""
     days = _days(task)
     secrets = task.secrets
     assert isinstance(secrets, SensitiveContexts)
-    return tuple(in_order(day, canonical(days, secrets)) for day in days)
+    return tuple(in_order(day, canonical_order(days, secrets)) for day in days)
 
 
-def members_in(task: Task, states: Sequence[str]) -> tuple[DayChain, ...]:
+def family_days_in(task: Task, states: Sequence[str]) -> tuple[DayChain, ...]:
     """The day chains of the family, contexts in the order of `states`."""
     return tuple(in_order(day, states) for day in _days(task))
 
 
-def canonical(days: Sequence[DayChain], secrets: SensitiveContexts) -> tuple[str, ...]:
+def canonical_order(days: Sequence[DayChain], secrets: SensitiveContexts) -> tuple[str, ...]:
     """The contexts in canonical order."""
     by_name = sorted(days[0].states)
     named = [in_order(day, by_name) for day in days]
     share = secrets.shares(named[0]).sum(axis=0)
     prior = np.concatenate([day.marginals() for day in named]).round(PRIOR_DIGITS)
 
-    def key(place: int) -> tuple[float, tuple[float, ...], str]:
-        return -float(share[place]), tuple((-prior[:, place]).tolist()), by_name[place]
+    def key(index: int) -> tuple[float, tuple[float, ...], str]:
+        return -float(share[index]), tuple((-prior[:, index]).tolist()), by_name[index]
 
-    return tuple(by_name[place] for place in sorted(range(len(by_name)), key=key))
+    return tuple(by_name[index] for index in sorted(range(len(by_name)), key=key))
 
 
 def in_order(day: DayChain, states: Sequence[str]) -> DayChain:
     """The same day with its contexts in another order."""
     if tuple(states) == day.states:
         return day
-    index = {name: place for place, name in enumerate(day.states)}
+    index = {name: index for index, name in enumerate(day.states)}
     turn = [index[name] for name in states]
     return replace(
         day,
@@ -98,7 +98,7 @@ def _days(task: Task) -> tuple[DayChain, ...]:
 
 
 RECHECK_TOLERANCE = 1e-12  # relative, of a plan's own re-check
-AGREE = 1e-9  # numbers of a certificate, evaluated again
+CERTIFICATE_TOLERANCE = 1e-9  # numbers of a certificate, evaluated again
 NOTION = "delta-privacy"
 BY_THE_CLOCK = (
     "; the search went by the clock, so that what it found depends on the load of the machine: "
@@ -175,7 +175,7 @@ def refuse_families(task: Task) -> str | None:
     return reason
 
 
-def parts(task: Task) -> tuple[DayChain, SensitiveContexts]:
+def day_and_secrets(task: Task) -> tuple[DayChain, SensitiveContexts]:
     """The first day chain, as it was written, and the secrets of a task that `refuse` takes."""
     day, secrets = task.family[0], task.secrets
     if not (isinstance(day, DayChain) and isinstance(secrets, SensitiveContexts)):
@@ -185,10 +185,10 @@ def parts(task: Task) -> tuple[DayChain, SensitiveContexts]:
 
 def contexts_of(task: Task) -> tuple[str, ...]:
     """The contexts in the canonical order in which plans keep them."""
-    return members(task)[0].states
+    return family_days(task)[0].states
 
 
-def arrays(task: Task, delta: Fraction, **rest: Any) -> Day:
+def first_day(task: Task, delta: Fraction, **rest: Any) -> Day:
     """The first day of `days_of`: the only one, unless the task has a family."""
     return days_of(task, delta, **rest)[0]
 
@@ -204,14 +204,14 @@ def days_of(
     secrets = task.secrets
     assert isinstance(secrets, SensitiveContexts)
 
-    canonical_order = states is None or tuple(states) == contexts_of(task)
-    order = None if canonical_order else tuple(states or ())
+    by_default = states is None or tuple(states) == contexts_of(task)
+    order = None if by_default else tuple(states or ())
 
     def found() -> tuple[Day, ...]:
-        chosen = members(task) if order is None else members_in(task, order)
+        chosen = family_days(task) if order is None else family_days_in(task, order)
         return tuple(prepared(day, secrets, float(delta), **rest) for day in chosen)
 
-    return shared((task, delta, order, tuple(sorted(rest.items()))), found)
+    return compute_once((task, delta, order, tuple(sorted(rest.items()))), found)
 
 
 def _check_delta(delta: Fraction) -> None:
@@ -275,28 +275,28 @@ def loss(plan: Plan) -> float:
     """
     delta, body = plan.guarantee.amount, as_mask(plan.body)
     rise, unread = _rises_of(plan.task, delta, body)
-    first, secrets = parts(plan.task)
+    first, secrets = day_and_secrets(plan.task)
     never = secrets.kept_back(in_order(first, machine_states(body)))
-    if not honest(plan, rise) or (never.any() and body.can_show(never)):
+    if not certificate_is_true(plan, rise) or (never.any() and body.can_show(never)):
         return float("inf")
     if memoryless(body) and rise <= float(delta):
         days = days_of(plan.task, delta, states=body.states, slack=RECHECK_TOLERANCE, lowered=False)
-        if not all(private(day, decoded(body.codes)) for day in days):
+        if not all(keeps_every_bound(day, decoded(body.codes)) for day in days):
             return float("inf")
     return max(rise, unread)
 
 
-def vector_keeps(task: Task, delta: Fraction, hidden: Floats) -> bool:
+def vector_keeps_promise(task: Task, delta: Fraction, suppression: Floats) -> bool:
     """Whether one vector p[t, j], contexts in canonical order, passes what `loss` asks of it."""
     measured = days_of(task, delta, everything=True)
-    highest = max(memoryless_rise(day, hidden) for day in measured)
+    highest = max(memoryless_rise(day, suppression) for day in measured)
     if float(delta) < highest <= float(delta) * (1 + RECHECK_TOLERANCE):
         return True
     days = days_of(task, delta, slack=RECHECK_TOLERANCE, lowered=False)
-    return highest <= float(delta) and all(private(day, hidden) for day in days)
+    return highest <= float(delta) and all(keeps_every_bound(day, suppression) for day in days)
 
 
-def honest(plan: Plan, rise: float) -> bool:
+def certificate_is_true(plan: Plan, rise: float) -> bool:
     """Whether the words and numbers of a plan are those of its task and machine.
 
     The notion and whom it covers, that it composes with nothing, and the rise, the releases and
@@ -313,13 +313,13 @@ def honest(plan: Plan, rise: float) -> bool:
     said = np.array([certificate.rise, certificate.releases, certificate.most])
     releases = min(releases_of(day, plan.body) for day in days)
     true = np.array([rise, releases, upper_bound(days)])
-    return bool((np.abs(said - true) <= AGREE * (1.0 + true)).all())
+    return bool((np.abs(said - true) <= CERTIFICATE_TOLERANCE * (1.0 + true)).all())
 
 
 def releases_of(day: Day, body: Any) -> float:
     """The mean number of slots that a machine shows."""
     if memoryless(body):
-        return released_fraction(day, decoded(body.codes))
+        return vector_value(day, decoded(body.codes))
     return histories_value(day, *as_mask(body).segments(day))
 
 
@@ -350,7 +350,7 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
             rises.append(histories_rise(day, policies, digits, float(delta)))
         return max(rise for rise, _ in rises), max(unread for _, unread in rises)
 
-    return shared((task, delta, body, "rise"), found)
+    return compute_once((task, delta, body, "rise"), found)
 
 
 def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
@@ -379,19 +379,19 @@ def machine_states(body: Any) -> tuple[str, ...]:
     return names
 
 
-def shown_rates(plan: Plan) -> Floats:
+def release_rates(plan: Plan) -> Floats:
     """r[t, j] = P(X_t = j and the plan shows it); its sum is the expected number of releases.
 
     Under the first chain of a family.
     """
     body, order = plan.body, machine_states(plan.body)
-    day = arrays(plan.task, plan.guarantee.amount, states=order)
+    day = first_day(plan.task, plan.guarantee.amount, states=order)
     rates = np.zeros((day.slots, day.size))
     if memoryless(body):
         rates = np.asarray(day.prior * (1.0 - decoded(body.codes)))
     else:
         policies, digits = as_mask(body).segments(day)
-        for origin in forwards(rates):
+        for origin in releases_forward(rates):
             mass = 1.0 if origin == START else float(rates[origin])
             if origin in policies:
                 _add_segment(day, origin, policies[origin], digits, mass, rates)
@@ -402,23 +402,23 @@ def _add_segment(
     day: Day, origin: Origin, plan: Remembering, digits: Ints, mass: float, rates: Floats
 ) -> None:
     """A release hands its mass to the releases that may follow it."""
-    arriving, slot = flow(day, *origin, plan, digits), origin[0]
+    arriving, slot = follow_window(day, *origin, plan, digits), origin[0]
     for k, codes in enumerate(plan.codes):
         rates[slot + 1 + k] += mass * (arriving[k] * (1 - fine_decoded(codes))).sum(axis=0)
-    law, hidden = arriving[-1].sum(axis=0), full(day, slot, plan.tail)
+    law, suppression = arriving[-1].sum(axis=0), full_table(day, slot, plan.tail)
     for t in range(slot + 1 + len(plan.codes), day.slots):
-        rates[t] += mass * law * (1.0 - hidden[t])
-        law = (law * hidden[t]) @ day.moves[t]
+        rates[t] += mass * law * (1.0 - suppression[t])
+        law = (law * suppression[t]) @ day.moves[t]
 
 
-def reasons(plan: Plan) -> list[list[str]]:
+def suppression_reasons(plan: Plan) -> list[list[str]]:
     """For each slot and context why it is not always shown: "" where it is.
 
     "impossible", "sensitive", "tells what follows" (showing it would raise a later belief by
     itself), or "hides others" (it is suppressed so that suppression does not tell).
     """
     days = days_of(plan.task, plan.guarantee.amount, states=plan.task.query.states)
-    day, always = days[0], shown_rates(plan) >= days[0].prior * (1 - 1e-9)
+    day, always = days[0], release_rates(plan) >= days[0].prior * (1 - 1e-9)
     secret = np.zeros_like(day.possible)
     secret[day.when, day.who] = True
     cases = [~day.possible, secret, ~jointly_releasable(days), ~always]

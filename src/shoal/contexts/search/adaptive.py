@@ -26,21 +26,28 @@ from shoal.contexts.search.beliefs import (
     Codes,
     Day,
     Origin,
-    coming_to,
+    as_family,
+    days_allowing,
     decoded,
     encoded,
-    family_of,
     future_beliefs,
     jointly_releasable,
-    law_from,
-    limiting,
+    law_after_release,
+    limiting_secrets,
     segment_rise,
 )
-from shoal.contexts.search.pacing import LONG_DAY, LOOKS, Climb, Effort, likeliest, look_costs
+from shoal.contexts.search.pacing import (
+    LONG_DAY,
+    LOOKS,
+    Effort,
+    SegmentSearch,
+    likeliest_states,
+    look_costs,
+)
 from shoal.core.codec import Bools, Floats, Ints
 
 PLAN_WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
-SAMPLE = 12  # segments timed to know how fast the machine is
+TIMED_SEGMENTS = 12  # segments timed to know how fast the machine is
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +70,30 @@ def next_releases(days: Day | Sequence[Day], work: float | Effort = np.inf) -> I
     when `work` has a clock, so do those that cannot come up, and what was not reached in time: all
     is suppressed there.
     """
-    family, effort = family_of(days), Effort.of(work)
-    shown = jointly_releasable(family)
-    slots, size = shown.shape
+    family, effort = as_family(days), Effort.of(work)
+    releasable = jointly_releasable(family)
+    slots, size = releasable.shape
     table = np.full((slots + 1, size), slots, dtype=np.int64)
-    seen = shown & (effort.clock is None)
-    for slot, state in forwards(seen):
+    seen = releasable & (effort.clock is None)
+    for slot, state in releases_forward(seen):
         if effort.late():
             break
-        until = next_release(family, shown, (slot, state), slot + 1)
+        until = next_release(family, releasable, (slot, state), slot + 1)
         table[slot + 1, state] = until
         if effort.clock is not None and until < slots:
-            seen[until] |= until_shown(family, (slot, state), until)[-1] < COIN_LEVELS - 1
+            seen[until] |= suppress_until(family, (slot, state), until)[-1] < COIN_LEVELS - 1
     return table
 
 
-def next_release(days: Sequence[Day], shown: Bools, origin: Origin, earliest: int) -> int:
+def next_release(days: Sequence[Day], releasable: Bools, origin: Origin, earliest: int) -> int:
     """The first slot from `earliest` on that each day that can come to a release lets be shown.
 
     One entry of `next_releases`, where `shown` is what is `jointly_releasable`; T for none.
     """
     from shoal.contexts.search import kernels
 
-    slots = len(shown)
-    asked = [day.arrays._replace(shown=shown) for day in coming_to(days, origin)]
+    slots = len(releasable)
+    asked = [day.arrays._replace(releasable=releasable) for day in days_allowing(days, origin)]
     while earliest < slots:
         found = {int(kernels.next_release(given, *origin, earliest)) for given in asked}
         if len(found) == 1:
@@ -97,17 +104,17 @@ def next_release(days: Sequence[Day], shown: Bools, origin: Origin, earliest: in
 
 def simulatable_segments(day: Day, table: Ints) -> Segments:
     """The simulatable check as suppression after each release: all, until the slot of `table`."""
-    hidden: dict[Origin, Codes] = {}
+    tables: dict[Origin, Codes] = {}
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
-    for slot, state in forwards(seen):
+    for slot, state in releases_forward(seen):
         until = int(table[slot + 1, state])
         if slot < until < day.slots:
-            hidden[slot, state] = until_shown((day,), (slot, state), until)
-            seen[until] |= hidden[slot, state][-1] < COIN_LEVELS - 1
-    return Segments(hidden, expected_releases(day, hidden))
+            tables[slot, state] = suppress_until((day,), (slot, state), until)
+            seen[until] |= tables[slot, state][-1] < COIN_LEVELS - 1
+    return Segments(tables, expected_releases(day, tables))
 
 
-def search(
+def search_segments(
     days: Day | Sequence[Day],
     delta: float,
     *,
@@ -129,78 +136,80 @@ def search(
     context tied to one probability. What is maximised is the mean over those that can come to the
     release.
     """
-    family, effort = family_of(days), Effort.of(work)
+    family, effort = as_family(days), Effort.of(work)
     size, copies = family[0].size, len(family)
-    shown = jointly_releasable(family)
+    releasable = jointly_releasable(family)
     prior = np.asarray(sum(day.prior for day in family)) / copies
     plain = family[0].slots <= LONG_DAY
     if effort.clock is not None:
-        gauge(family[0], effort)
-        few = likeliest(prior, shown, effort, copies)
-        baseline = baseline if few.sum() == shown.sum() else None
-        shown = few
+        measure_speed(family[0], effort)
+        few = likeliest_states(prior, releasable, effort, copies)
+        baseline = baseline if few.sum() == releasable.sum() else None
+        releasable = few
         effort = effort.without(0.0)
-    values = np.zeros((copies, *shown.shape))
+    values = np.zeros((copies, *releasable.shape))
     policies: dict[Origin, Codes] = {}
     nothing = np.empty((0, size), dtype=np.uint16)
-    origins = list(backwards(shown))
-    side = side_by_side(family, shown)
-    climb = Climb(side, origins, prior, effort)
-    for place, origin in enumerate(origins):
+    origins = list(releases_backward(releasable))
+    side = block_diagonal(family, releasable)
+    climb = SegmentSearch(side, origins, prior, effort)
+    for index, origin in enumerate(origins):
         slot, state = origin
         if slot >= 0 and effort.late():
-            shown[origin] = side.shown[slot, state::size] = False  # what has no table is not shown
+            releasable[origin] = side.releasable[slot, state::size] = (
+                False  # what has no table is not shown
+            )
             continue
-        found = climb.segment(place, origin, np.concatenate(list(values), axis=1))
+        found = climb.segment(index, origin, np.concatenate(list(values), axis=1))
         candidates = [] if found is None else [encoded(found[:, :size])]
         begun = effort.clock() if effort.clock is not None else 0.0
         if plain:
-            candidates += published(family, shown, origin, baseline)
-        worth, chosen = _best(family, delta, origin, values, candidates)
+            candidates += paper_candidates(family, releasable, origin, baseline)
+        worth, chosen = _best_private(family, delta, origin, values, candidates)
         if effort.clock is not None:
             effort.reserved += LOOKS * (effort.clock() - begun)
         policies[origin] = nothing if chosen is None else trimmed(chosen)
         if slot >= 0:
             values[:, slot, state] = worth
-        climb.note(place)
+        climb.note(index)
     return policies
 
 
-def gauge(day: Day, effort: Effort) -> None:
+def measure_speed(day: Day, effort: Effort) -> None:
     """Times a look at some segments, to know how fast this machine is now."""
     from shoal.contexts.search import segment_kernels as kernels
 
     assert effort.clock is not None
-    arrays = side_by_side((day,), jointly_releasable((day,)))
-    shape = arrays.shown.shape
-    listed = list(forwards(arrays.shown))
-    some = listed[:: max(1, len(listed) // SAMPLE)]
+    arrays = block_diagonal((day,), jointly_releasable((day,)))
+    shape = arrays.releasable.shape
+    listed = list(releases_forward(arrays.releasable))
+    some = listed[:: max(1, len(listed) // TIMED_SEGMENTS)]
     nothing = np.zeros(shape)
-    at_once = kernels.Habit(np.ones(day.slots), np.ones(shape), nothing, np.zeros(day.slots))
+    at_once = kernels.SpendingRule(np.ones(day.slots), np.ones(shape), nothing, np.zeros(day.slots))
     slowness = []
     for cost, (slot, state) in zip(look_costs(some, *shape), some, strict=True):
         effort.on_time()
-        hidden, spent = np.ones(shape), np.zeros(1)
-        kernels.forward_pass(arrays, (slot, state), nothing, at_once, 0.0, hidden, spent)
+        suppression, spent = np.ones(shape), np.zeros(1)
+        kernels.forward_pass(arrays, (slot, state), nothing, at_once, 0.0, suppression, spent)
         begun = effort.clock()
-        codes = encoded(hidden[slot + 1 :])
-        table_value(day, (slot, state), codes, nothing)
-        keeps((day,), 1.0, (slot, state), codes)
+        codes = encoded(suppression[slot + 1 :])
+        value_of_table(day, (slot, state), codes, nothing)
+        keeps_bounds((day,), 1.0, (slot, state), codes)
         slowness.append((effort.clock() - begun) / cost)
     effort.gauge.note(1.0, float(np.median(slowness)))  # the middle one: pauses do not count
 
 
-def published(
-    days: Sequence[Day], shown: Bools, origin: Origin, baseline: Floats | None
+def paper_candidates(
+    days: Sequence[Day], releasable: Bools, origin: Origin, baseline: Floats | None
 ) -> list[Codes]:
     """What the simulatable check, and the vector `baseline`, do after a release."""
-    slot, slots = origin[0], len(shown)
-    until = next_release(days, shown, origin, slot + 1)
-    found = [until_shown(days, origin, until)] if slot < until < slots else []
+    slot, slots = origin[0], len(releasable)
+    until = next_release(days, releasable, origin, slot + 1)
+    found = [suppress_until(days, origin, until)] if slot < until < slots else []
     return found if baseline is None else [*found, encoded(baseline[slot + 1 :])]
 
 
-def _best(
+def _best_private(
     days: Sequence[Day], delta: float, origin: Origin, values: Floats, candidates: Sequence[Codes]
 ) -> tuple[Floats, Codes | None]:
     """The private candidate of highest mean value, the first of equals; None when none shows.
@@ -211,25 +220,25 @@ def _best(
     worth = np.array(
         [
             [
-                table_value(day, origin, codes, values[g]) if asked[g] else 0.0
+                value_of_table(day, origin, codes, values[g]) if asked[g] else 0.0
                 for codes in candidates
             ]
             for g, day in enumerate(days)
         ]
     ).reshape(len(days), len(candidates))
-    for place in np.argsort(-worth.sum(axis=0), kind="stable").tolist():
-        if worth[:, place].sum() > 0 and keeps(days, delta, origin, candidates[place]):
-            return worth[:, place], candidates[place]
+    for index in np.argsort(-worth.sum(axis=0), kind="stable").tolist():
+        if worth[:, index].sum() > 0 and keeps_bounds(days, delta, origin, candidates[index]):
+            return worth[:, index], candidates[index]
     return np.zeros(len(days)), None
 
 
-def side_by_side(days: Sequence[Day], shown: Bools) -> Arrays:
+def block_diagonal(days: Sequence[Day], releasable: Bools) -> Arrays:
     """All days as one block-diagonal chain, for the compiled search; one day as it is."""
     size, copies = days[0].size, len(days)
     if copies == 1:  # as it is: beliefs about the future of long days fill a fifth of a gigabyte
         day, future = days[0], future_beliefs(days[0])
-        ahead = limiting(day.possible, day.when, day.bound, future)
-        return day.arrays._replace(future=future, shown=shown & day.possible, ahead=ahead)
+        ahead = limiting_secrets(day.possible, day.when, day.bound, future)
+        return day.arrays._replace(future=future, releasable=releasable & day.possible, ahead=ahead)
     moves = np.zeros((days[0].slots, copies * size, copies * size))
     when = np.concatenate([day.when for day in days])
     order = np.argsort(when, kind="stable")
@@ -249,28 +258,28 @@ def side_by_side(days: Sequence[Day], shown: Bools) -> Arrays:
         who=who,
         bound=bound,
         future=future,
-        shown=np.concatenate([shown & day.possible for day in days], axis=1),
+        releasable=np.concatenate([releasable & day.possible for day in days], axis=1),
         copies=copies,
-        ahead=limiting(possible, when[order], bound, future),
+        ahead=limiting_secrets(possible, when[order], bound, future),
     )
 
 
-def table_value(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
+def value_of_table(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
     """Expected releases after one release, value[t, j] following a release of j at t."""
     from shoal.contexts.search import segment_kernels as kernels
 
     slot = origin[0]
     return float(
-        kernels.policy_value(law_from(day, origin), day.moves, slot, value, decoded(codes))
+        kernels.policy_value(law_after_release(day, origin), day.moves, slot, value, decoded(codes))
     )
 
 
-def occurring(days: Day | Sequence[Day], policies: dict[Origin, Codes]) -> Segments:
+def occurring_segments(days: Day | Sequence[Day], policies: dict[Origin, Codes]) -> Segments:
     """The policies that can come up on some day and show something, and the releases they lead to.
 
     `expected` is that of the day that shows least.
     """
-    family = family_of(days)
+    family = as_family(days)
     reached = {origin for day in family for origin in reachable_origins(day, policies)}
     used = {o: codes for o, codes in policies.items() if o in reached and len(codes)}
     return Segments(used, min(expected_releases(day, used) for day in family))
@@ -280,12 +289,12 @@ def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
     """max over outputs and secrets of share·(posterior - prior), over all segments that occur."""
     worst = 0.0
     for origin in reachable_origins(day, policies):
-        worst = segment_rise(day, *origin, full(day, origin[0], policies.get(origin)), worst)
+        worst = segment_rise(day, *origin, full_table(day, origin[0], policies.get(origin)), worst)
     return worst
 
 
 def expected_releases(
-    day: Day, policies: Mapping[Origin, Any], value_of: Callable[..., float] = table_value
+    day: Day, policies: Mapping[Origin, Any], value_of: Callable[..., float] = value_of_table
 ) -> float:
     """The mean number of releases of a day, exactly, backwards from the last origin.
 
@@ -306,62 +315,62 @@ def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
 
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
     found = []
-    for origin in forwards(seen):
+    for origin in releases_forward(seen):
         found.append(origin)
         codes = policies.get(origin)
         if codes is not None:
-            law = law_from(day, origin) > 0
+            law = law_after_release(day, origin) > 0
             kernels.mark_releases(law, day.moves, origin[0], codes, COIN_LEVELS - 1, seen)
     return found
 
 
-def full(day: Day, slot: int, codes: Codes | None) -> Floats:
+def full_table(day: Day, slot: int, codes: Codes | None) -> Floats:
     """The probabilities after a release at `slot` as a (T, n) table; slots up to it hold 1."""
-    hidden = np.ones((day.slots, day.size))
+    suppression = np.ones((day.slots, day.size))
     if codes is not None:
-        hidden[slot + 1 : slot + 1 + len(codes)] = decoded(codes)
-    return hidden
+        suppression[slot + 1 : slot + 1 + len(codes)] = decoded(codes)
+    return suppression
 
 
 def trimmed(codes: Codes) -> Codes:
     """Return a copy of the table without the rows at its end that suppress everything."""
-    shown = np.flatnonzero((codes < COIN_LEVELS - 1).any(axis=1))
-    return codes[: int(shown[-1]) + 1].copy() if len(shown) else codes[:0]
+    releasable = np.flatnonzero((codes < COIN_LEVELS - 1).any(axis=1))
+    return codes[: int(releasable[-1]) + 1].copy() if len(releasable) else codes[:0]
 
 
-def keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
+def keeps_bounds(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
     """Whether a table is private after a release under each of `days` that can come to it."""
     slot, state = origin
     return all(
-        segment_rise(day, slot, state, full(day, slot, codes), delta) <= delta * (1 + 5e-13)
-        for day in coming_to(days, origin)
+        segment_rise(day, slot, state, full_table(day, slot, codes), delta) <= delta * (1 + 5e-13)
+        for day in days_allowing(days, origin)
     )
 
 
-def until_shown(days: Sequence[Day], origin: Origin, until: int) -> Codes:
+def suppress_until(days: Sequence[Day], origin: Origin, until: int) -> Codes:
     """Suppress up to slot `until`, then show whatever can have been reached on one of `days`."""
     slot = origin[0]
     codes = np.full((until - slot, days[0].size), COIN_LEVELS - 1, dtype=np.uint16)
-    for day in coming_to(days, origin):
-        law = law_from(day, origin) > 0
+    for day in days_allowing(days, origin):
+        law = law_after_release(day, origin) > 0
         for t in range(slot + 1, until):
             law = (day.moves[t][law] > 0).any(axis=0)
         codes[-1][law] = 0
     return codes
 
 
-def forwards(shown: Bools | Floats) -> Iterator[Origin]:
+def releases_forward(releasable: Bools | Floats) -> Iterator[Origin]:
     """ "start", and then every release that is marked by then, the first first.
 
     Whoever goes along may mark later ones on the way.
     """
     yield START
-    for slot, row in enumerate(shown):
+    for slot, row in enumerate(releasable):
         for state in np.flatnonzero(row).tolist():
             yield slot, state
 
 
-def backwards(shown: Bools) -> Iterator[Origin]:
+def releases_backward(releasable: Bools) -> Iterator[Origin]:
     """Every release that may be shown, the last first, and then "start"."""
-    yield from ((slot, state) for slot, state in np.argwhere(shown)[::-1].tolist())
+    yield from ((slot, state) for slot, state in np.argwhere(releasable)[::-1].tolist())
     yield START

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from shoal.core.codec import Bools, Floats, Ints
 
 EQUALITY = 2e-13  # of delta: bounds are often met exactly, and 1/2 - 1/6 > 1/3 in doubles
+IMPOSSIBLE_EXPONENT = -(1 << 40)  # the exponent of 2 that stands for a probability of 0
 COIN_LEVELS = 65536  # suppression probabilities are multiples of 1/65536
 Codes = npt.NDArray[np.uint16]
 Origin = tuple[int, int]  # slot and state of a release; slot -1 is "start"
@@ -83,18 +84,18 @@ class Day:
         return Arrays(*own, future, self.possible, 1, ahead)
 
 
-def family_of(days: Day | Sequence[Day]) -> tuple[Day, ...]:
+def as_family(days: Day | Sequence[Day]) -> tuple[Day, ...]:
     """One day, or the members of a family, as members."""
     return (days,) if isinstance(days, Day) else tuple(days)
 
 
-def law_from(day: Day, origin: Origin) -> Floats:
+def law_after_release(day: Day, origin: Origin) -> Floats:
     """The law of the slot after a release, or of the first one."""
     slot, state = origin
     return np.asarray(day.initial if slot < 0 else day.moves[slot, state])
 
 
-def coming_to(days: Sequence[Day], origin: Origin) -> list[Day]:
+def days_allowing(days: Sequence[Day], origin: Origin) -> list[Day]:
     """The days on which a release is possible; "start" is on all of them."""
     return [day for day in days if origin[0] < 0 or day.possible[origin]]
 
@@ -129,8 +130,8 @@ def prepare(
         prior[t] = prior[t - 1] @ transition[t - 1]
         possible[t] = (transition[t - 1][possible[t - 1]] > 0).any(axis=0)
     allowed = np.where(shares > 0, delta / np.where(shares > 0, shares, 1.0), np.inf) * (1 + slack)
-    low = least_priors(initial, moves[:-1], prior, possible)
-    bound = belief_within(allowed + low, slots, size) if lowered else prior + allowed
+    low = lower_priors(initial, moves[:-1], prior, possible)
+    bound = computed_belief_limit(allowed + low, slots, size) if lowered else prior + allowed
     listed = allowed + low < 1
     if never is not None and never.any():
         bound[:, never] = np.minimum(bound, (1 + prior) / 2)[:, never]
@@ -171,7 +172,7 @@ def future_beliefs(day: Day) -> Floats:
     return day.future
 
 
-def releasable(day: Day, beliefs: Floats) -> Bools:
+def releasable_states(day: Day, beliefs: Floats) -> Bools:
     """Which states may be shown at all: those after which suppressing the rest of the day is safe.
 
     P(X_u = s | X_t = j) ≤ bound for every secret at u ≥ t. Necessary, because beliefs after a
@@ -187,7 +188,7 @@ def jointly_releasable(days: Sequence[Day]) -> Bools:
     """
     fine = np.any([day.possible for day in days], axis=0)
     for day in days:
-        fine &= releasable(day, future_beliefs(day)) | ~day.possible
+        fine &= releasable_states(day, future_beliefs(day)) | ~day.possible
     return np.asarray(fine)
 
 
@@ -196,8 +197,8 @@ def upper_bound(days: Sequence[Day]) -> float:
 
     Of several days the one with the least counts.
     """
-    shown = jointly_releasable(days)
-    return min(float((day.prior * shown).sum()) for day in days)
+    releasable = jointly_releasable(days)
+    return min(float((day.prior * releasable).sum()) for day in days)
 
 
 def memoryless_rise(day: Day, suppression: Floats) -> float:
@@ -207,10 +208,10 @@ def memoryless_rise(day: Day, suppression: Floats) -> float:
     are no secrets.
     """
     highest = _memoryless_highest(day, suppression)
-    return max(0.0, float(rises_above(day, highest).max(initial=0.0)))
+    return max(0.0, float(upper_rises(day, highest).max(initial=0.0)))
 
 
-def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
+def count_breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
     """Count the secrets that some output of one vector p[t, j] raises by more than δ / share."""
     highest = _memoryless_highest(day, suppression)
     rises = day.share * (highest - day.prior[day.when, day.who])
@@ -222,15 +223,15 @@ def _memoryless_highest(day: Day, suppression: Floats) -> Floats:
     from shoal.contexts.search import kernels
 
     highest = np.zeros(len(day.when))
-    for origin in shown_by(day, suppression):
-        kernels.segment_highest(day.arrays, *origin, suppression, highest)
+    for origin in vector_releases(day, suppression):
+        kernels.raise_highest_beliefs(day.arrays, *origin, suppression, highest)
     return highest
 
 
-def shown_by(day: Day, suppression: Floats) -> list[Origin]:
+def vector_releases(day: Day, suppression: Floats) -> list[Origin]:
     """ "start", and every release of one vector p[t, j]."""
-    shown = np.argwhere(day.possible & (suppression < 1)).tolist()
-    return [START, *((slot, state) for slot, state in shown)]
+    releasable = np.argwhere(day.possible & (suppression < 1)).tolist()
+    return [START, *((slot, state) for slot, state in releasable)]
 
 
 def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: float = 0.0) -> float:
@@ -242,13 +243,13 @@ def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: fl
     """
     from shoal.contexts.search import kernels
 
-    floor = beliefs_keeping(day, max(least, 0.0))
+    floor = computed_limits(day, max(least, 0.0))
     highest = floor.copy()
-    kernels.segment_highest(day.arrays, slot, state, suppression, highest)
+    kernels.raise_highest_beliefs(day.arrays, slot, state, suppression, highest)
     over = highest > floor
     if not over.any():
         return max(0.0, least)
-    return max(least, float(rises_above(day, highest)[over].max()))
+    return max(least, float(upper_rises(day, highest)[over].max()))
 
 
 # How far the evaluation of a segment may be off: a bound that is known before it starts.
@@ -270,25 +271,25 @@ def relative_error(slots: int, size: int, rows: int = 0) -> float:
     return 2.02 * UNIT_ROUNDOFF * steps
 
 
-def belief_within(limit: Floats, slots: int, size: int, rows: int = 0) -> Floats:
+def computed_belief_limit(limit: Floats, slots: int, size: int, rows: int = 0) -> Floats:
     """Return the computed beliefs up to which the true ones are certainly at most `limit`."""
     bounded = (limit - LOST_TO_UNDERFLOW) / (1.0 + relative_error(slots, size, rows))
     return np.asarray(bounded * (1.0 - 16 * UNIT_ROUNDOFF))
 
 
-def beliefs_keeping(day: Day, delta: float, rows: int = 0) -> Floats:
+def computed_limits(day: Day, delta: float, rows: int = 0) -> Floats:
     """Return, for each secret, up to which computed belief the rise is certainly at most delta."""
-    return belief_within(delta / day.share + day.least_prior, day.slots, day.size, rows)
+    return computed_belief_limit(delta / day.share + day.least_prior, day.slots, day.size, rows)
 
 
-def rises_above(day: Day, highest: Floats, rows: int = 0) -> Floats:
+def upper_rises(day: Day, highest: Floats, rows: int = 0) -> Floats:
     """Return an upper bound of the rise of each secret whose highest belief was computed so."""
     error = relative_error(day.slots, day.size, rows)
     upper = np.minimum(1.0, highest * (1.0 + error) + LOST_TO_UNDERFLOW)
     return np.asarray(day.share * (upper - day.least_prior) * (1.0 + 8 * UNIT_ROUNDOFF))
 
 
-def least_priors(initial: Floats, transition: Floats, prior: Floats, possible: Bools) -> Floats:
+def lower_priors(initial: Floats, transition: Floats, prior: Floats, possible: Bools) -> Floats:
     """Return lower bounds of P(X_t = j) by the weights of whole paths, for computed priors[t, j].
 
     The rows of a chain in doubles sum to 1 only nearly, so a path weighs what its entries multiply
@@ -306,7 +307,7 @@ def least_priors(initial: Floats, transition: Floats, prior: Floats, possible: B
     return np.asarray(prior * factor[:, None])
 
 
-def released_fraction(day: Day, suppression: Floats) -> float:
+def vector_value(day: Day, suppression: Floats) -> float:
     """Σ P(X_t = j)(1 - p[t, j]): the expected number of releases of one vector."""
     return float((day.prior * (1.0 - suppression)).sum())
 
@@ -325,12 +326,12 @@ class Arrays(NamedTuple):
     who: Ints
     bound: Floats
     future: Floats
-    shown: Bools
+    releasable: Bools
     copies: int
     ahead: Ints
 
 
-def limiting(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Ints:
+def limiting_secrets(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Ints:
     """For each slot how many later secrets limit what it may show, and then which.
 
     Those that some possible state makes likelier than their bound. Whatever is shown, no rest of
@@ -362,7 +363,7 @@ LEAST_HIDDEN = (
 )  # nothing is shown more often than 1 minus this: every output stays possible
 BELIEF_MARGIN = 1e-12  # of belief, kept from every bound besides what rounding may add
 PACE = 0.3  # of the room is spent at a slot: .15 of 32 slots shown with one not read, .12 with all
-WISHES_TRIED = (1.0, 0.9, 0.5, 0.1)  # of the probabilities wished for, tried in turn
+SHARES_TRIED = (1.0, 0.9, 0.5, 0.1)  # of the probabilities wished for, tried in turn
 
 
 class Belief(NamedTuple):
@@ -376,24 +377,24 @@ class Belief(NamedTuple):
     held: Floats
 
 
-Begun = Callable[[Day, Origin, int], Belief | None]
+BeliefsBefore = Callable[[Day, Origin, int], Belief | None]
 
 
 def opening(day: Day, origin: Origin) -> Belief:
     """The belief before the slot after a release (slot -1 is "start")."""
     slot = origin[0]
-    later = future_beliefs(day)[slot + 1][:, after(day, slot) :]
-    return Belief(logs_of(law_from(day, origin)), later)
+    later = future_beliefs(day)[slot + 1][:, count_secrets_until(day, slot) :]
+    return Belief(logs_of(law_after_release(day, origin)), later)
 
 
-def onward(day: Day, origin: Origin, t: int, belief: Belief, hidden: Floats) -> Belief | None:
+def onward(day: Day, origin: Origin, t: int, belief: Belief, suppression: Floats) -> Belief | None:
     """The belief before slot t + 1 when slot t was suppressed with probabilities `hidden`.
 
     All ones for a slot that was not read: nothing is learned. None when nothing could be
     suppressed, so that no law is left. Weights are logarithms, so none underflows; the held
     beliefs are averages by the reversed chain, a stochastic matrix.
     """
-    kept = (belief.logs + logs_of(hidden))[None]
+    kept = (belief.logs + logs_of(suppression))[None]
     logs, held = pushed(day, origin, t, kept, belief.held[None], np.zeros(day.size, np.int64))
     if not np.isfinite(logs).any():
         return None
@@ -407,8 +408,8 @@ def pushed(
 
     Each history h grows by the digit of the state that is left; with digits of 0 there is one.
     """
-    first = after(day, origin[0])
-    past = after(day, t) - first
+    first = count_secrets_until(day, origin[0])
+    past = count_secrets_until(day, t) - first
     logs, beliefs = [], []
     for digit in range(int(digits.max()) + 1):
         group = np.flatnonzero(digits == digit)
@@ -417,8 +418,8 @@ def pushed(
         back = np.exp(weight - np.where(np.isfinite(law), law, 0.0)[:, None])
         later = np.repeat(future_beliefs(day)[t + 1][None, :, first:], len(kept), axis=0)
         later[..., :past] = 0.0
-        for place, j in enumerate(group):  # in this order everywhere: a stored stream goes on alike
-            later[..., :past] += back[:, place, :, None] * held[:, None, j, :past]
+        for index, j in enumerate(group):  # in this order everywhere: a stored stream goes on alike
+            later[..., :past] += back[:, index, :, None] * held[:, None, j, :past]
         logs.append(law)
         beliefs.append(later)
     shape = (len(logs) * len(kept), day.size)
@@ -426,29 +427,35 @@ def pushed(
     return np.stack(logs, axis=1).reshape(shape), joined
 
 
-def allowed(days: Sequence[Day], beliefs: Sequence[Belief | None], origin: Origin, t: int) -> Codes:
+def codes_after_gap(
+    days: Sequence[Day], beliefs: Sequence[Belief | None], origin: Origin, t: int
+) -> Codes:
     """Suppression probabilities at slot t, as codes, that keep every bound of every day.
 
     x may be shown only if P(c | …, X_t = x) stays inside the bound of each secret, and only as
     often as leaves the belief after suppression inside too; what costs the least room comes first.
     Suppressing everything always keeps the bounds. Rounded to more suppression.
     """
-    alive = [_Rows(d, b, origin, t) for d, b in zip(days, beliefs, strict=True) if b is not None]
+    alive = [
+        _SlotBounds(d, b, origin, t) for d, b in zip(days, beliefs, strict=True) if b is not None
+    ]
     nothing = np.full(days[0].size, COIN_LEVELS - 1, dtype=np.uint16)
-    shown = np.any([np.zeros(len(nothing), np.bool_), *(rows.possible for rows in alive)], axis=0)
+    releasable = np.any(
+        [np.zeros(len(nothing), np.bool_), *(rows.possible for rows in alive)], axis=0
+    )
     for rows in alive:
-        shown &= ~rows.possible | (rows.spare >= 0).all(axis=1)
-    if not shown.any():
+        releasable &= ~rows.possible | (rows.spare >= 0).all(axis=1)
+    if not releasable.any():
         return nothing
-    wished = _wished(alive, shown, max(PACE, 1 / (days[0].slots - t)))
-    for share in WISHES_TRIED:
-        codes = encoded(1.0 - share * wished)
+    chances = _release_chances(alive, releasable, max(PACE, 1 / (days[0].slots - t)))
+    for share in SHARES_TRIED:
+        codes = encoded(1.0 - share * chances)
         if all(rows.keep(codes) for rows in alive):
             return codes
     return nothing
 
 
-class _Rows:
+class _SlotBounds:
     """One day's bounds at one slot: `spare[j, c]` is the bound less the belief if j is shown."""
 
     def __init__(self, day: Day, belief: Belief, origin: Origin, t: int) -> None:
@@ -456,7 +463,7 @@ class _Rows:
         self.possible: Bools = np.isfinite(belief.logs)
         spread = np.abs(belief.logs[self.possible]).max(initial=0.0) + day.size
         rounding = 16 * np.finfo(np.float64).eps * (t - origin[0] + 1) * (spread + 745.0)
-        self.bound = day.bound[after(day, origin[0]) :] - BELIEF_MARGIN - rounding
+        self.bound = day.bound[count_secrets_until(day, origin[0]) :] - BELIEF_MARGIN - rounding
         self.spare = self.bound - belief.held
         weight = np.exp(belief.logs - belief.logs[self.possible].max())
         self.law = weight / weight.sum()
@@ -468,7 +475,7 @@ class _Rows:
         return bool(((weight[:, None] * self.held).sum(axis=0) / weight.sum() <= self.bound).all())
 
 
-def _wished(alive: Sequence[_Rows], shown: Bools, pace: float) -> Floats:
+def _release_chances(alive: Sequence[_SlotBounds], releasable: Bools, pace: float) -> Floats:
     """How often to show each context: as often as a share of the room allows, the cheapest first.
 
     Showing j with probability x takes x·P(j)·(bound - belief) of the room of each secret.
@@ -479,13 +486,13 @@ def _wished(alive: Sequence[_Rows], shown: Bools, pace: float) -> Floats:
         np.concatenate([rows.spare.T for rows in alive])
         / np.maximum(room, BELIEF_MARGIN**2)[:, None]
     )
-    room, wished = room * pace, np.zeros(len(shown))
-    for j in sorted(np.flatnonzero(shown), key=lambda j: float(price[:, j].max(initial=0.0))):
+    room, chances = room * pace, np.zeros(len(releasable))
+    for j in sorted(np.flatnonzero(releasable), key=lambda j: float(price[:, j].max(initial=0.0))):
         takes = cost[:, j] > 0
         limit = (room[takes] / cost[takes, j]).min(initial=1.0)
-        wished[j] = min(max(float(limit), 0.0), 1.0 - LEAST_HIDDEN)
-        room = room - wished[j] * cost[:, j]
-    return wished
+        chances[j] = min(max(float(limit), 0.0), 1.0 - LEAST_HIDDEN)
+        room = room - chances[j] * cost[:, j]
+    return chances
 
 
 class AfterGaps:
@@ -500,34 +507,34 @@ class AfterGaps:
         self._kept: dict[tuple[int, ...], list[Belief | None]] = {}
 
     def codes(
-        self, origin: Origin, gaps: tuple[int, ...], slot: int, first: int, go: Begun
+        self, origin: Origin, gaps: tuple[int, ...], slot: int, first: int, go: BeliefsBefore
     ) -> Codes:
         """The codes of `slot`, whose filter begins at slot `first`, `go` giving its beliefs then.
 
         `gaps` are the slots not read as boundaries: from gaps[0] up to gaps[1], and so on.
         """
         t = slot
-        while t > first and _key(origin, gaps, t) not in self._kept:
+        while t > first and _history_key(origin, gaps, t) not in self._kept:
             t -= 1
-        known = self._kept.get(_key(origin, gaps, t))
+        known = self._kept.get(_history_key(origin, gaps, t))
         beliefs = known or [
-            go(day, origin, t) if coming_to((day,), origin) else None for day in self.days
+            go(day, origin, t) if days_allowing((day,), origin) else None for day in self.days
         ]
         for u in range(t, slot):
-            hidden = np.ones(self.days[0].size)
-            if not _inside(gaps, u):
-                hidden = decoded(allowed(self.days, beliefs, origin, u))
+            suppression = np.ones(self.days[0].size)
+            if not _in_gap(gaps, u):
+                suppression = decoded(codes_after_gap(self.days, beliefs, origin, u))
             beliefs = [
-                None if belief is None else onward(day, origin, u, belief, hidden)
+                None if belief is None else onward(day, origin, u, belief, suppression)
                 for day, belief in zip(self.days, beliefs, strict=True)
             ]
         while len(self._kept) >= BELIEFS_KEPT:
             self._kept.pop(next(iter(self._kept)))
-        self._kept[_key(origin, gaps, slot)] = beliefs
-        return allowed(self.days, beliefs, origin, slot)
+        self._kept[_history_key(origin, gaps, slot)] = beliefs
+        return codes_after_gap(self.days, beliefs, origin, slot)
 
 
-def after(day: Day, slot: int) -> int:
+def count_secrets_until(day: Day, slot: int) -> int:
     """How many of the secrets lie at `slot` or before it."""
     return int(np.searchsorted(day.when, slot, side="right"))
 
@@ -543,11 +550,11 @@ def log_sums(logs: Floats) -> Floats:
     return np.asarray(np.logaddexp.reduce(logs, axis=0))
 
 
-def _inside(gaps: tuple[int, ...], slot: int) -> bool:
+def _in_gap(gaps: tuple[int, ...], slot: int) -> bool:
     return any(a <= slot < b for a, b in zip(gaps[::2], gaps[1::2], strict=True))
 
 
-def _key(origin: Origin, gaps: tuple[int, ...], slot: int) -> tuple[int, ...]:
+def _history_key(origin: Origin, gaps: tuple[int, ...], slot: int) -> tuple[int, ...]:
     """What decides the belief before a slot: the release, and the slots not read until then."""
     known = [
         edge

@@ -16,11 +16,11 @@ import numpy as np
 
 from shoal.contexts.search.beliefs import (
     Day,
-    beliefs_keeping,
-    law_from,
+    computed_limits,
+    law_after_release,
     memoryless_rise,
     relative_error,
-    shown_by,
+    vector_releases,
 )
 from shoal.core.codec import Floats
 
@@ -34,11 +34,11 @@ Moves = Callable[[int], list[list[tuple[int, Decimal]]]]
 
 def vector_rise(day: Day, suppression: Floats, delta: float) -> float:
     """Return `memoryless_rise`, settled in decimals where doubles cannot tell it from delta."""
-    segments = ((*origin, suppression) for origin in shown_by(day, suppression))
-    return settled_rise(day, segments, memoryless_rise(day, suppression), delta)
+    segments = ((*origin, suppression) for origin in vector_releases(day, suppression))
+    return settle_rise(day, segments, memoryless_rise(day, suppression), delta)
 
 
-def settled_rise(day: Day, segments: Iterable[Segment], rise: float, delta: float) -> float:
+def settle_rise(day: Day, segments: Iterable[Segment], rise: float, delta: float) -> float:
     """Return `rise`, or a smaller upper bound of what `segments` raise beliefs by, in decimals.
 
     `rise` is the highest of `segment_rise`. Decimals are used where it exceeds delta by no more
@@ -49,22 +49,22 @@ def settled_rise(day: Day, segments: Iterable[Segment], rise: float, delta: floa
         return rise
     from shoal.contexts.search import kernels
 
-    moves = exact_moves(day)
-    priors = _least_priors(day, moves)
-    floor, found = beliefs_keeping(day, delta), Decimal(delta)
-    for slot, state, hidden in segments:
+    moves = decimal_moves(day)
+    priors = _lower_priors(day, moves)
+    floor, found = computed_limits(day, delta), Decimal(delta)
+    for slot, state, suppression in segments:
         highest = floor.copy()
-        kernels.segment_highest(day.arrays, slot, state, hidden, highest)
+        kernels.raise_highest_beliefs(day.arrays, slot, state, suppression, highest)
         for c in np.flatnonzero(highest > floor).tolist():
             when, who = int(day.when[c]), int(day.who[c])
-            belief = _belief_above(day, moves, (slot, state, hidden), when, who)
+            belief = _upper_belief(day, moves, (slot, state, suppression), when, who)
             above = UP.subtract(min(belief, Decimal(1)), priors[when][who])
             found = max(found, UP.multiply(above, Decimal(float(day.share[c]))))
     nearest = float(found)
     return nearest if Decimal(nearest) >= found else math.nextafter(nearest, math.inf)
 
 
-def exact_moves(day: Day) -> Moves:
+def decimal_moves(day: Day) -> Moves:
     """Return, by slot, the states that each state may move to, and their chances as decimals."""
 
     @lru_cache(maxsize=2048)
@@ -77,13 +77,13 @@ def exact_moves(day: Day) -> Moves:
     return rows
 
 
-def _least_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
+def _lower_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
     """P(X_t = j) rounded down, by the weights of whole paths: rows sum to 1 only nearly."""
     first = [Decimal(chance) for chance in day.initial.tolist()]
     most, laws, rest = first, [first], [[Decimal(1)] * day.size]
     for t in range(day.slots - 1):
-        laws.append(_onward(laws[-1], moves(t), DOWN))
-        most = _onward(most, moves(t), UP)
+        laws.append(_advance_law(laws[-1], moves(t), DOWN))
+        most = _advance_law(most, moves(t), UP)
         rest.append([Decimal(0)] * day.size)
         for k, row in enumerate(moves(day.slots - 2 - t)):
             for j, chance in row:
@@ -97,30 +97,30 @@ def _least_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
     ]
 
 
-def _belief_above(day: Day, moves: Moves, segment: Segment, when: int, who: int) -> Decimal:
+def _upper_belief(day: Day, moves: Moves, segment: Segment, when: int, who: int) -> Decimal:
     """The highest belief in "`who` at `when`" over the releases that end a segment; rounds up."""
-    slot, state, hidden = segment
+    slot, state, suppression = segment
     if when == slot:
         return Decimal(int(who == state))
-    low = high = [Decimal(chance) for chance in law_from(day, (slot, state)).tolist()]
+    low = high = [Decimal(chance) for chance in law_after_release(day, (slot, state)).tolist()]
     best = Decimal(0)
     for t in range(slot + 1, day.slots + 1):
         if t == when:
             high = [mass if j == who else Decimal(0) for j, mass in enumerate(high)]
         if t >= when:
             beliefs = {j: UP.divide(high[j], mass) for j, mass in enumerate(low) if mass}
-            shown = (b for j, b in beliefs.items() if t == day.slots or hidden[t, j] < 1)
-            best = max(best, *shown, Decimal(0))
+            releasable = (b for j, b in beliefs.items() if t == day.slots or suppression[t, j] < 1)
+            best = max(best, *releasable, Decimal(0))
             if max(beliefs.values(), default=best) <= best:  # later ones are averages of these
                 break
         if t < day.slots:
-            chances = [Decimal(chance) for chance in hidden[t].tolist()]
-            low = _onward(map(DOWN.multiply, low, chances), moves(t), DOWN)
-            high = _onward(map(UP.multiply, high, chances), moves(t), UP)
+            chances = [Decimal(chance) for chance in suppression[t].tolist()]
+            low = _advance_law(map(DOWN.multiply, low, chances), moves(t), DOWN)
+            high = _advance_law(map(UP.multiply, high, chances), moves(t), UP)
     return best
 
 
-def _onward(
+def _advance_law(
     law: Iterable[Decimal], rows: list[list[tuple[int, Decimal]]], rounding: Context
 ) -> list[Decimal]:
     """The law one slot later, each sum of products rounded one way."""

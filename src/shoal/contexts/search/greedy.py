@@ -15,19 +15,19 @@ import numpy as np
 
 from shoal.contexts.search.beliefs import (
     Day,
-    family_of,
+    as_family,
     jointly_releasable,
     memoryless_rise,
-    released_fraction,
+    vector_value,
 )
 from shoal.contexts.search.pacing import Effort
 from shoal.core.codec import Floats, Ints
 
-CALL = 1e4  # multiplications that calling a compiled loop stands for
-MEMORY = 1 << 30  # bytes of rows; what would need more stays suppressed
+KERNEL_CALL_WORK = 1e4  # multiplications that calling a compiled loop stands for
+MAX_ROW_BYTES = 1 << 30  # bytes of rows; what would need more stays suppressed
 
 
-def greedy(
+def search_vector(
     days: Day | Sequence[Day],
     order: Iterable[int],
     levels: Floats,
@@ -43,32 +43,32 @@ def greedy(
     limits what is spent; coordinates not reached stay at 1, and what is found is private whenever
     it ends.
     """
-    family = family_of(days)
+    family = as_family(days)
     effort = Effort.of(work)
-    searches = [_Search(day, effort) for day in family]
-    shown = jointly_releasable(family)
-    for place in order:
+    searches = [_MemberSearch(day, effort) for day in family]
+    releasable = jointly_releasable(family)
+    for index in order:
         if effort.over():
             break
-        if shown.flat[place]:
-            _lower(searches, divmod(int(place), family[0].size), levels)
-    return searches[0].hidden
+        if releasable.flat[index]:
+            _lower_entry(searches, divmod(int(index), family[0].size), levels)
+    return searches[0].suppression
 
 
-def _lower(searches: Sequence[_Search], place: tuple[int, int], levels: Floats) -> None:
+def _lower_entry(searches: Sequence[_MemberSearch], entry: tuple[int, int], levels: Floats) -> None:
     """Lowers one probability to the least level that keeps every bound of every member."""
     first = 0
     for search in searches:
-        first = max(first, search.least(place, levels))
+        first = max(first, search.least(entry, levels))
         if first >= len(levels) - 1:
             return
     for level in levels[first : first + 2]:  # the second when rounding spoiled the first
-        if level < 1 and all(search.settles(place, float(level)) for search in searches):
+        if level < 1 and all(search.settles(entry, float(level)) for search in searches):
             for search in searches:
-                search.keep(place)
+                search.keep(entry)
             return
     for search in searches:
-        search.restore(place)
+        search.restore(entry)
 
 
 def prior_order(days: Day | Sequence[Day]) -> Ints:
@@ -76,14 +76,14 @@ def prior_order(days: Day | Sequence[Day]) -> Ints:
 
     Of several days the mean counts.
     """
-    family = family_of(days)
+    family = as_family(days)
     prior = sum(day.prior for day in family) / len(family)
     return np.argsort(-np.asarray(prior).ravel(), kind="stable")
 
 
-def orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
+def restart_orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
     """Prior order, forward in time, backward, then random ones, the same at every call."""
-    count = family_of(days)[0].prior.size
+    count = as_family(days)[0].prior.size
     rng = np.random.default_rng(2012)
     listed = [prior_order(days), np.arange(count), np.arange(count)[::-1]]
     listed += [rng.permutation(count) for _ in range(max(0, restarts - len(listed)))]
@@ -98,52 +98,52 @@ def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
     all later ones would not beat the best vector found. Of several days the one on which least is
     shown counts. Exponential: for tiny chains.
     """
-    family = family_of(days)
-    shown = jointly_releasable(family)
-    places = [int(p) for p in prior_order(family) if shown.flat[p]]
-    gain = np.array([day.prior.ravel()[places] for day in family])
-    rest = np.zeros((len(family), len(places) + 1))
+    family = as_family(days)
+    releasable = jointly_releasable(family)
+    indices = [int(p) for p in prior_order(family) if releasable.flat[p]]
+    gain = np.array([day.prior.ravel()[indices] for day in family])
+    rest = np.zeros((len(family), len(indices) + 1))
     rest[:, :-1] = np.cumsum(gain[:, ::-1], axis=1)[:, ::-1]
-    best: list[tuple[float, Floats]] = [(-1.0, np.ones(shown.shape))]
+    best: list[tuple[float, Floats]] = [(-1.0, np.ones(releasable.shape))]
 
-    def follow(depth: int, hidden: Floats, reached: Floats) -> None:
+    def follow(depth: int, suppression: Floats, reached: Floats) -> None:
         if (reached + rest[:, depth]).min() <= best[0][0] + 1e-12:
             return
-        if not all(private(day, hidden) for day in family):
+        if not all(keeps_every_bound(day, suppression) for day in family):
             return
-        if depth == len(places):
+        if depth == len(indices):
             # in logarithms: the rows of `private` lose what is 1e-300 times less likely
-            if all(memoryless_rise(day, hidden) <= day.delta for day in family):
-                best[0] = (float(reached.min()), hidden.copy())
+            if all(memoryless_rise(day, suppression) <= day.delta for day in family):
+                best[0] = (float(reached.min()), suppression.copy())
             return
         for level in sorted(levels):
-            hidden.flat[places[depth]] = level
-            follow(depth + 1, hidden, reached + gain[:, depth] * (1 - level))
-        hidden.flat[places[depth]] = 1.0
+            suppression.flat[indices[depth]] = level
+            follow(depth + 1, suppression, reached + gain[:, depth] * (1 - level))
+        suppression.flat[indices[depth]] = 1.0
 
-    follow(0, np.ones(shown.shape), np.zeros(len(family)))
+    follow(0, np.ones(releasable.shape), np.zeros(len(family)))
     return best[0][1]
 
 
-def private(day: Day, hidden: Floats) -> bool:
+def keeps_every_bound(day: Day, suppression: Floats) -> bool:
     """The whole check without division: no output of `hidden` breaks a bound."""
     from shoal.contexts.search import greedy_kernels as kernels
 
-    if (hidden < 1)[day.when, day.who].any():
+    if (suppression < 1)[day.when, day.who].any():
         return False
-    return not kernels.any_breach(_suppressed(day, hidden))
+    return not kernels.day_breaks_any_bound(_suppressed_day(day, suppression))
 
 
-def _suppressed(day: Day, hidden: Floats) -> Any:
+def _suppressed_day(day: Day, suppression: Floats) -> Any:
     """The day under some suppression, as the compiled loops take it."""
-    from shoal.contexts.search.greedy_kernels import Suppressed, extend_secrets
+    from shoal.contexts.search.greedy_kernels import SuppressedDay, extend_secrets
 
-    shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
-    shown[:-1], shown[-1, 0] = (hidden < 1) & day.possible, True
+    releasable = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
+    releasable[:-1], releasable[-1, 0] = (suppression < 1) & day.possible, True
     table = np.zeros((day.slots + 1, day.size, len(day.when)))
     scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
     secrets = day.when, day.who, day.bound, table, scale
-    found = Suppressed(day.initial, day.moves, hidden, shown, *secrets)
+    found = SuppressedDay(day.initial, day.moves, suppression, releasable, *secrets)
     extend_secrets(found, -1)
     return found
 
@@ -156,7 +156,7 @@ class Grid:
     levels: Floats
 
 
-def best_of(
+def best_vector(
     days: Day | Sequence[Day], grids: Sequence[Grid], *, work: float | Effort = np.inf
 ) -> Floats:
     """The vector of highest expected utility among several greedy searches, each looked at again.
@@ -164,38 +164,38 @@ def best_of(
     Of several days the one on which least is shown counts. The first search may take half of
     `work`, each later one an even share of what is left.
     """
-    family = family_of(days)
+    family = as_family(days)
     effort = Effort.of(work)
     best, value = np.ones((family[0].slots, family[0].size)), 0.0
     for turn, grid in enumerate(grids):
         if effort.over():
             break
         part = effort.part(1 / (len(grids) - turn) if turn else 1 / 2)
-        found = greedy(family, grid.order, grid.levels, work=part)
-        reached = min(released_fraction(day, found) for day in family)
+        found = search_vector(family, grid.order, grid.levels, work=part)
+        reached = min(vector_value(day, found) for day in family)
         if reached > value * (1 + 1e-12):
-            part.spend(sum(_cost(day, found) for day in family))
+            part.spend(sum(_recheck_cost(day, found) for day in family))
             if all(memoryless_rise(day, found) <= day.delta for day in family):
                 best, value = found, reached
         effort.spend(part.spent)
     return best
 
 
-def _cost(day: Day, hidden: Floats) -> float:
+def _recheck_cost(day: Day, suppression: Floats) -> float:
     """Multiplications, nearly, of looking at a vector again."""
-    rows = 1 + int((hidden < 1).sum()) + len(day.when)
-    return rows * day.slots * day.size * (day.size + 20) / 2 + CALL
+    rows = 1 + int((suppression < 1).sum()) + len(day.when)
+    return rows * day.slots * day.size * (day.size + 20) / 2 + KERNEL_CALL_WORK
 
 
-class _Search:
+class _MemberSearch:
     """The rows of a greedy search: one per releasable origin, and one per secret."""
 
     def __init__(self, day: Day, effort: Effort) -> None:
         from shoal.contexts.search import greedy_kernels as kernels
 
         self.kernels, self.effort, self.day = kernels, effort, day
-        self.hidden = np.ones((day.slots, day.size))
-        self.now = _suppressed(day, self.hidden)
+        self.suppression = np.ones((day.slots, day.size))
+        self.now = _suppressed_day(day, self.suppression)
         self.origins, self.asked = [(-1, 0)], [0]
         self.star = self.row((-1, 0))  # the row of the candidate looked at last
         self.rows = [self.star]
@@ -205,79 +205,79 @@ class _Search:
         values = np.zeros((self.day.slots + 1, self.day.size))
         powers = np.zeros(self.day.slots + 1, dtype=np.int64)
         self.kernels.extend_row(self.now, origin, -1, values, powers)
-        self.effort.spend((self.day.slots - origin[0]) * self.day.size**2 + CALL)
+        self.effort.spend((self.day.slots - origin[0]) * self.day.size**2 + KERNEL_CALL_WORK)
         return values, powers
 
-    def least(self, place: tuple[int, int], levels: Floats) -> int:
+    def least(self, entry: tuple[int, int], levels: Floats) -> int:
         """Which of `levels` is the least that keeps every bound of this day; the last when none.
 
         A state that cannot occur bounds nothing.
         """
         last = len(levels) - 1
-        if not self.day.possible[place]:
+        if not self.day.possible[entry]:
             return 0
-        if (len(self.rows) + 1) * self.rows[0][0].nbytes > MEMORY:
+        if (len(self.rows) + 1) * self.rows[0][0].nbytes > MAX_ROW_BYTES:
             return last
-        self.star = self.row(place)
-        if self.kernels.breached(*self.star, place[0], place[0], self.now):
+        self.star = self.row(entry)
+        if self.kernels.breaks_any_bound(*self.star, entry[0], entry[0], self.now):
             return last
         least = 1.0 - levels[-2] if last else 2.0
-        room = self._room(place, least * (1 - 1e-9))
+        room = self._room(entry, least * (1 - 1e-9))
         if room < least * (1 - 1e-9):
             return last
         return min(last, int(np.searchsorted(levels, (1.0 - room) * (1 - 1e-12))))
 
-    def _room(self, place: tuple[int, int], least: float) -> float:
+    def _room(self, entry: tuple[int, int], least: float) -> float:
         """The largest release probability of `place`; below `least` as soon as that is certain.
 
         The origin that turned the last candidate down is asked first: it often does again.
         """
         room = 1.0
-        each = float(self.now.shown[place[0] + 1 :].sum() * len(self.day.when))
+        each = float(self.now.released[entry[0] + 1 :].sum() * len(self.day.when))
         for turn, which in enumerate(self.asked):
             slot = self.origins[which][0]
-            if slot >= place[0]:
+            if slot >= entry[0]:
                 continue
             if self.effort.late():
                 return 0.0
-            known = *self.rows[which], slot, place, *self.star
-            room = self.kernels.room(*known, self.now, room, least)
-            self.effort.spend(each + CALL)
+            known = *self.rows[which], slot, entry, *self.star
+            room = self.kernels.largest_release_chance(*known, self.now, room, least)
+            self.effort.spend(each + KERNEL_CALL_WORK)
             if room < least:
                 self.asked.insert(0, self.asked.pop(turn))
                 return room
         return room
 
-    def settles(self, place: tuple[int, int], level: float) -> bool:
+    def settles(self, entry: tuple[int, int], level: float) -> bool:
         """Takes the level, recomputes every row it changes, and looks again at those outputs."""
-        slot = place[0]
-        self.hidden[place] = level
-        self.now.shown[place] = self.day.possible[place]
-        if not self.now.shown[place]:
+        slot = entry[0]
+        self.suppression[entry] = level
+        self.now.released[entry] = self.day.possible[entry]
+        if not self.now.released[entry]:
             return True
         self._refresh(slot)
-        outputs = float(self.now.shown[slot + 1 :].sum() * len(self.day.when)) + CALL
+        outputs = float(self.now.released[slot + 1 :].sum() * len(self.day.when)) + KERNEL_CALL_WORK
         self.effort.spend(outputs * len(self.rows))
         return not any(
             origin < slot
-            and row[place] > 0
-            and self.kernels.breached(row, power, origin, slot, self.now)
+            and row[entry] > 0
+            and self.kernels.breaks_any_bound(row, power, origin, slot, self.now)
             for (origin, _), (row, power) in zip(self.origins, self.rows, strict=True)
         )
 
-    def keep(self, place: tuple[int, int]) -> None:
+    def keep(self, entry: tuple[int, int]) -> None:
         """What was settled stays: from now on outputs begin there too."""
-        if self.now.shown[place]:
+        if self.now.released[entry]:
             self.asked.insert(0, len(self.origins))
-            self.origins.append(place)
+            self.origins.append(entry)
             self.rows.append(self.star)
 
-    def restore(self, place: tuple[int, int]) -> None:
+    def restore(self, entry: tuple[int, int]) -> None:
         """Back to suppressing the state always."""
-        self.hidden[place] = 1.0
-        if self.now.shown[place]:
-            self.now.shown[place] = False
-            self._refresh(place[0])
+        self.suppression[entry] = 1.0
+        if self.now.released[entry]:
+            self.now.released[entry] = False
+            self._refresh(entry[0])
 
     def _refresh(self, slot: int) -> None:
         """Recomputes, never subtracts: a difference would leave 1e-17 where nothing is left."""
@@ -285,6 +285,6 @@ class _Search:
         for origin, row in zip(self.origins, self.rows, strict=True):
             if origin[0] < slot:
                 self.kernels.extend_row(self.now, origin, slot, *row)
-                self.effort.spend(later + CALL)
+                self.effort.spend(later + KERNEL_CALL_WORK)
         self.kernels.extend_secrets(self.now, slot)
         self.effort.spend(later * len(self.day.when) / 2)

@@ -8,35 +8,38 @@ that would need them is turned down, so that underflow can cost releases but nev
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+
+from shoal.contexts.search.beliefs import Origin
+from shoal.core.codec import Bools, Floats, Ints
 
 FLOOR = 1e-290  # a double with all its digits: whatever is possible is at least this
 UNSAFE = 1e-270  # far above what FLOOR may add up to
 FAR_ABOVE_FLOOR = 1e-280  # products above it are far from FLOOR
 
 
-class Suppressed(NamedTuple):
+class SuppressedDay(NamedTuple):
     """A day, its secrets, and the suppression looked at: hidden[t, j], and what is ever shown.
 
     table[t, j, c]·2^scale[t, c] = K(secret c → t, j); `shown` has a slot more, the end.
     """
 
-    initial: Any
-    moves: Any
-    hidden: Any
-    shown: Any
-    when: Any
-    who: Any
-    bound: Any
-    table: Any
-    scale: Any
+    initial: Floats
+    moves: Floats
+    suppression: Floats
+    released: Bools
+    when: Ints
+    who: Ints
+    bound: Floats
+    table: Floats
+    scale: Ints
 
 
 @njit(cache=True, error_model="numpy")
-def extend_row(day: Any, origin: Any, since: int, row: Any, power: Any) -> None:
+def extend_row(day: SuppressedDay, origin: Origin, since: int, row: Floats, power: Ints) -> None:
     """Recomputes row[t], power[t] for t > since, from the origin (slot, state); slot -1 is start.
 
     row[t, j]·2^power[t] = P(suppressed strictly between, X_t = j | origin).
@@ -52,7 +55,7 @@ def extend_row(day: Any, origin: Any, since: int, row: Any, power: Any) -> None:
     for t in range(first, slots):
         row[t + 1] = 0.0
         for k in range(size):
-            weight = row[t, k] * day.hidden[t, k]
+            weight = row[t, k] * day.suppression[t, k]
             if weight <= 0:
                 continue
             for j in range(size):
@@ -65,7 +68,7 @@ def extend_row(day: Any, origin: Any, since: int, row: Any, power: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _rescale(row: Any, power: Any, t: int) -> None:
+def _rescale(row: Floats, power: Ints, t: int) -> None:
     largest = 0.0
     for j in range(row.shape[1]):
         largest = max(largest, row[t, j])
@@ -78,18 +81,18 @@ def _rescale(row: Any, power: Any, t: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def extend_secrets(day: Any, since: int) -> None:
+def extend_secrets(day: SuppressedDay, since: int) -> None:
     """Recomputes the table of the secrets, and their scale, for t > since."""
-    _, moves, hidden, _, when, who, _, table, power = day
+    _, moves, suppression, _, when, who, _, table, power = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     weight = np.empty((size, count))
     for t in range(max(since, 0), slots):
-        known = np.searchsorted(when, t, side="right")
-        fresh = np.searchsorted(when, t, side="left")
+        known = int(np.searchsorted(when, t, side="right"))
+        fresh = int(np.searchsorted(when, t, side="left"))
         least = 1.0
         for k in range(size):
             for c in range(fresh):
-                weight[k, c] = table[t, k, c] * hidden[t, k]
+                weight[k, c] = table[t, k, c] * suppression[t, k]
                 if weight[k, c] > 0:
                     least = min(least, weight[k, c])
         for j in range(size):
@@ -97,7 +100,7 @@ def extend_secrets(day: Any, since: int) -> None:
                 table[t + 1, j, c] = 0.0
             for k in range(size):
                 if moves[t, k, j] > 0:
-                    _add(table[t + 1, j], weight[k], moves[t, k, j], fresh, least)
+                    _add_scaled(table[t + 1, j], weight[k], moves[t, k, j], fresh, least)
             for c in range(fresh, known):
                 table[t + 1, j, c] = moves[t, who[c], j]
         for c in range(known):
@@ -106,7 +109,7 @@ def extend_secrets(day: Any, since: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _add(out: Any, weight: Any, step: float, count: Any, least: float) -> None:
+def _add_scaled(out: Floats, weight: Floats, step: float, count: int, least: float) -> None:
     """out += weight·step, what is not 0 kept at FLOOR; `least` is the smallest positive weight."""
     if least * step > FAR_ABOVE_FLOOR:
         for c in range(count):
@@ -118,7 +121,7 @@ def _add(out: Any, weight: Any, step: float, count: Any, least: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _rescale_secrets(table: Any, power: Any, known: Any) -> None:
+def _rescale_secrets(table: Floats, power: Ints, known: int) -> None:
     """Each secret's largest value brought into [1/2, 1), the power of two noted."""
     for c in range(known):
         largest = 0.0
@@ -136,28 +139,32 @@ def _rescale_secrets(table: Any, power: Any, known: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _carried(row: Any, day: Any, c: int) -> float:
+def _mass_with_secret(row: Floats, day: SuppressedDay, c: int) -> float:
     """K(origin → secret c)·p: what of the secret is still hidden, in the scale of its slot."""
-    place = day.when[c], day.who[c]
-    value = row[place] * day.hidden[place]
+    entry = day.when[c], day.who[c]
+    value = row[entry] * day.suppression[entry]
     return max(value, FLOOR) if value > 0 else 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def _factors(row: Any, power: Any, day: Any, t: int, first: Any, last: Any, out: Any) -> None:
+def _fill_factors(
+    row: Floats, power: Ints, day: SuppressedDay, t: int, first: int, last: int, out: Floats
+) -> None:
     """out[c] · table[t, j, c] = K(origin → secret c)·p·K(c → t, j), in the scale of slot t."""
     for c in range(first, last):
         exponent = power[day.when[c]] + day.scale[t, c] - power[t]
-        out[c] = math.ldexp(_carried(row, day, c), exponent)
+        out[c] = math.ldexp(_mass_with_secret(row, day, c), exponent)
 
 
 @njit(cache=True, error_model="numpy")
-def _any_shown(shown: Any, row: Any) -> Any:
-    return (shown & (row > 0)).any()
+def _any_released(released: Bools, row: Floats) -> bool:
+    return bool((released & (row > 0)).any())
 
 
 @njit(cache=True, error_model="numpy")
-def _breaks(whole: float, day: Any, t: int, j: int, factor: Any, first: Any, last: Any) -> bool:
+def _release_breaks_bound(
+    whole: float, day: SuppressedDay, t: int, j: int, factor: Floats, first: int, last: int
+) -> bool:
     """Whether showing j at t breaks a bound; `whole` is the row's entry for it.
 
     Division-free: K(i→s)·p·K(s→j) > bound·K(i→j).
@@ -169,48 +176,52 @@ def _breaks(whole: float, day: Any, t: int, j: int, factor: Any, first: Any, las
 
 
 @njit(cache=True, error_model="numpy")
-def breached(row: Any, power: Any, slot: int, after: int, day: Any) -> bool:
+def breaks_any_bound(row: Floats, power: Ints, slot: int, after: int, day: SuppressedDay) -> bool:
     """Whether an output (origin at `slot`, …, release after slot `after`) breaks a bound."""
     slots, size = row.shape[0] - 1, row.shape[1]
-    first = np.searchsorted(day.when, slot, side="right")
+    first = int(np.searchsorted(day.when, slot, side="right"))
     factor = np.empty(day.when.size)
     for t in range(after + 1, slots + 1):
-        if not _any_shown(day.shown[t], row[t]):
+        if not _any_released(day.released[t], row[t]):
             continue
-        last = np.searchsorted(day.when, t, side="left")
-        _factors(row, power, day, t, first, last, factor)
+        last = int(np.searchsorted(day.when, t, side="left"))
+        _fill_factors(row, power, day, t, first, last, factor)
         for j in range(size):
             whole = row[t, j]
-            if whole > 0 and day.shown[t, j] and _breaks(whole, day, t, j, factor, first, last):
+            if (
+                whole > 0
+                and day.released[t, j]
+                and _release_breaks_bound(whole, day, t, j, factor, first, last)
+            ):
                 return True
     return False
 
 
 @njit(cache=True, error_model="numpy")
-def any_breach(day: Any) -> bool:
+def day_breaks_any_bound(day: SuppressedDay) -> bool:
     """Whether some output (release or start, ⊥ …, release or end) breaks a bound."""
     slots, size = day.moves.shape[0], day.moves.shape[1]
     row = np.zeros((slots + 1, size))
     power = np.zeros(slots + 1, dtype=np.int64)
     for slot in range(-1, slots):
         for state in range(size if slot >= 0 else 1):
-            if slot < 0 or day.shown[slot, state]:
+            if slot < 0 or day.released[slot, state]:
                 extend_row(day, (slot, state), -2, row, power)
-                if breached(row, power, slot, slot, day):
+                if breaks_any_bound(row, power, slot, slot, day):
                     return True
     return False
 
 
 @njit(cache=True, error_model="numpy")
-def room(
-    row: Any,
-    power: Any,
+def largest_release_chance(
+    row: Floats,
+    power: Ints,
     slot: int,
-    place: Any,
-    star: Any,
-    lift: Any,
-    day: Any,
-    most: float,
+    entry: tuple[int, int],
+    star: Floats,
+    star_power: Ints,
+    day: SuppressedDay,
+    largest: float,
     least: float,
 ) -> float:
     """The largest release probability x ≤ most of `place` that outputs from an origin allow.
@@ -220,41 +231,41 @@ def room(
     through `place`. Returns below `least` as soon as that is certain. star, lift: the row of
     `place` itself.
     """
-    when, bound, table, shown = day.when, day.bound, day.table, day.shown
+    when, bound, table, releasable = day.when, day.bound, day.table, day.released
     slots, size = row.shape[0] - 1, row.shape[1]
-    here, state = place
+    here, state = entry
     through = row[here, state]
     if through <= 0:
-        return most
-    first = np.searchsorted(when, slot, side="right")
-    before = np.searchsorted(when, here, side="left")
-    until = np.searchsorted(when, here, side="right")
+        return largest
+    first = int(np.searchsorted(when, slot, side="right"))
+    before = int(np.searchsorted(when, here, side="left"))
+    until = int(np.searchsorted(when, here, side="right"))
     factor, through_c = np.empty(when.size), np.zeros(when.size)
-    _factors(row, power, day, here, first, before, through_c)
-    if _breaks(through, day, here, state, through_c, first, before):
+    _fill_factors(row, power, day, here, first, before, through_c)
+    if _release_breaks_bound(through, day, here, state, through_c, first, before):
         return 0.0
     for c in range(first, before):  # of secrets before its slot, the part of N through `place`
         through_c[c] *= table[here, state, c]
     for t in range(here + 1, slots + 1):
-        if not _any_shown(shown[t], star[t]):
+        if not _any_released(releasable[t], star[t]):
             continue
-        last = np.searchsorted(when, t, side="left")
-        _factors(row, power, day, t, first, last, factor)
+        last = int(np.searchsorted(when, t, side="left"))
+        _fill_factors(row, power, day, t, first, last, factor)
         for c in range(until, last):
-            carried = through * _carried(star, day, c)
-            exponent = power[here] + lift[when[c]] + day.scale[t, c] - power[t]
+            carried = through * _mass_with_secret(star, day, c)
+            exponent = power[here] + star_power[when[c]] + day.scale[t, c] - power[t]
             through_c[c] = math.ldexp(carried, exponent)
-        ratio = math.ldexp(1.0, power[here] + lift[t] - power[t])
+        ratio = math.ldexp(1.0, power[here] + star_power[t] - power[t])
         for j in range(size):
-            if not shown[t, j] or row[t, j] <= 0 or star[t, j] <= 0:
+            if not releasable[t, j] or row[t, j] <= 0 or star[t, j] <= 0:
                 continue
             onward = star[t, j] * ratio
             for c in range(first, last):
                 part = through_c[c] * (onward if c < until else table[t, j, c])
                 used = bound[c] * through * onward - part
                 left = bound[c] * row[t, j] - factor[c] * table[t, j, c]
-                if used > 0 and left < most * used:
-                    most = max(left, 0.0) / used
-            if most < least:
-                return most
-    return most
+                if used > 0 and left < largest * used:
+                    largest = max(left, 0.0) / used
+            if largest < least:
+                return largest
+    return largest

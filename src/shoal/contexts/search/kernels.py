@@ -9,18 +9,21 @@ and products alone (contexts/checks/mask_rounding.md).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import njit
 
-NEVER = -(1 << 40)  # the exponent of what is impossible
-DEEPEST = -1100  # a double of 1 scaled by this power of two is 0
-SAFE = 1e-200  # sums above it have lost nothing that matters to the terms that underflowed
+from shoal.contexts.search.beliefs import IMPOSSIBLE_EXPONENT, Arrays, Codes
+from shoal.core.codec import Bools, Floats, Ints
+
+UNDERFLOW_EXPONENT = -1100  # a double of 1 scaled by this power of two is 0
+SAFE_SUM = 1e-200  # sums above it have lost nothing that matters to the terms that underflowed
 
 
 @njit(cache=True, error_model="numpy")
-def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen: Any) -> None:
+def mark_releases(
+    law: Bools, moves: Floats, slot: int, codes: Codes, always: int, seen: Bools
+) -> None:
     """Marks in seen[t, j] the releases that can follow one at `slot`; booleans hide no underflow.
 
     `law` says what the slot after it can hold; code `always` suppresses for certain.
@@ -42,9 +45,9 @@ def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen
 
 
 @njit(cache=True, error_model="numpy")
-def scaled(law: Any) -> Any:
+def scale_law(law: Floats) -> tuple[Floats, Ints]:
     """Return mantissas in [1/2, 1) and exponents of a law; 0 and NEVER where it is 0."""
-    mantissa, power = np.zeros(law.size), np.full(law.size, NEVER)
+    mantissa, power = np.zeros(law.size), np.full(law.size, IMPOSSIBLE_EXPONENT)
     for j in range(law.size):
         if law[j] > 0.0:
             mantissa[j], power[j] = math.frexp(law[j])
@@ -52,7 +55,9 @@ def scaled(law: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: Any) -> None:
+def raise_highest_beliefs(
+    day: Arrays, slot: int, state: int, suppression: Floats, highest: Floats
+) -> None:
     """Raises highest[c] to the highest belief in secret c after a release, until the next one.
 
     `day` is `Arrays` (`beliefs`), of which no bound is read. Beliefs are carried forward through
@@ -62,32 +67,34 @@ def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: 
     """
     moves, when, who = day.moves, day.when, day.who
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    law, power = scaled(day.initial if slot < 0 else moves[slot, state])
+    law, power = scale_law(day.initial if slot < 0 else moves[slot, state])
     after, raised = np.empty(size), np.empty(size, dtype=np.int64)
     for c in range(count):
         if when[c] == slot and who[c] == state:
             highest[c] = 1.0
-    known, past = np.searchsorted(when, slot, side="right"), 0
+    known, past = int(np.searchsorted(when, slot, side="right")), 0
     secret = np.empty(count, dtype=np.int64)
     belief, fresh = np.zeros((size, count)), np.zeros((size, count))
     for t in range(slot + 1, slots + 1):
         if t > slot + 1:
-            carry(law, power, suppression[t - 1], moves[t - 1], belief, past, after, raised, fresh)
+            advance_beliefs(
+                law, power, suppression[t - 1], moves[t - 1], belief, past, after, raised, fresh
+            )
             law, after, power, raised = after, law, raised, power
             belief, fresh = fresh, belief
         known, past = enter_secrets(t, when, who, known, belief, secret, past)
         for j in range(size):
             if law[j] > 0.0 and (t == slots or suppression[t, j] < 1):
-                for place in range(past):
-                    c = secret[place]
-                    highest[c] = max(highest[c], belief[j, place])
-        past = still_open(law, 0.0, belief, secret, past, highest)
+                for index in range(past):
+                    c = secret[index]
+                    highest[c] = max(highest[c], belief[j, index])
+        past = keep_open_secrets(law, 0.0, belief, secret, past, highest)
 
 
 @njit(cache=True, error_model="numpy")
 def enter_secrets(
-    t: int, when: Any, who: Any, known: Any, belief: Any, secret: Any, past: int
-) -> Any:
+    t: int, when: Ints, who: Ints, known: int, belief: Floats, secret: Ints, past: int
+) -> tuple[int, int]:
     """Puts the secrets of slot t behind the `past` ones, certain in their own states.
 
     Returns how many secrets begin by t, and how many are past.
@@ -102,40 +109,42 @@ def enter_secrets(
 
 
 @njit(cache=True, error_model="numpy")
-def still_open(law: Any, never: float, belief: Any, secret: Any, past: int, highest: Any) -> int:
+def keep_open_secrets(
+    law: Floats, never: float, belief: Floats, secret: Ints, past: int, highest: Floats
+) -> int:
     """Moves the secrets that a possible state puts above `highest` to the front; their number.
 
     A state is possible when its entry of `law` is above `never`. Beliefs in the past are carried
     on as averages, so what no state exceeds now none will: such a secret is done with.
     """
-    place = 0
-    while place < past:
+    index = 0
+    while index < past:
         above = False
         for j in range(law.size):
-            if law[j] > never and belief[j, place] > highest[secret[place]]:
+            if law[j] > never and belief[j, index] > highest[secret[index]]:
                 above = True
                 break
         if above:
-            place += 1
+            index += 1
             continue
         past -= 1
-        secret[place] = secret[past]
+        secret[index] = secret[past]
         for j in range(law.size):
-            belief[j, place] = belief[j, past]
+            belief[j, index] = belief[j, past]
     return past
 
 
 @njit(cache=True, error_model="numpy")
-def carry(
-    law: Any,
-    power: Any,
-    hidden: Any,
-    matrix: Any,
-    belief: Any,
+def advance_beliefs(
+    law: Floats,
+    power: Ints,
+    suppression: Floats,
+    matrix: Floats,
+    belief: Floats,
     past: int,
-    after: Any,
-    raised: Any,
-    fresh: Any,
+    after: Floats,
+    raised: Ints,
+    fresh: Floats,
 ) -> None:
     """Fill in the masses one slot later, given suppression, and the beliefs that they carry.
 
@@ -144,21 +153,21 @@ def carry(
     """
     size = law.size
     linear, weight = np.zeros(size), np.empty(size)
-    top = NEVER
+    top = IMPOSSIBLE_EXPONENT
     for k in range(size):
-        if law[k] > 0.0 and hidden[k] > 0.0:
+        if law[k] > 0.0 and suppression[k] > 0.0:
             top = max(top, power[k])
     for k in range(size):
-        if law[k] > 0.0 and hidden[k] > 0.0:
-            linear[k] = math.ldexp(law[k] * hidden[k], max(power[k] - top, DEEPEST))
+        if law[k] > 0.0 and suppression[k] > 0.0:
+            linear[k] = math.ldexp(law[k] * suppression[k], max(power[k] - top, UNDERFLOW_EXPONENT))
     for j in range(size):
         scale, total = top, 0.0
         for k in range(size):
             weight[k] = linear[k] * matrix[k, j]
             total += weight[k]
-        if total <= SAFE:
-            scale, total = _scaled_weights(law, power, hidden, matrix, j, weight)
-        after[j], raised[j] = 0.0, NEVER
+        if total <= SAFE_SUM:
+            scale, total = _scale_weights(law, power, suppression, matrix, j, weight)
+        after[j], raised[j] = 0.0, IMPOSSIBLE_EXPONENT
         if total > 0.0:
             mantissa, shift = math.frexp(total)
             after[j], raised[j] = mantissa, scale + shift
@@ -172,20 +181,20 @@ def carry(
 
 
 @njit(cache=True, error_model="numpy")
-def _scaled_weights(
-    law: Any, power: Any, hidden: Any, matrix: Any, j: int, weight: Any
-) -> tuple[Any, Any]:
+def _scale_weights(
+    law: Floats, power: Ints, suppression: Floats, matrix: Floats, j: int, weight: Floats
+) -> tuple[int, float]:
     """Fill `weight` with the terms of Σ_k law[k] 2^power[k] hidden[k] matrix[k, j], scaled.
 
     Returns the exponent by which they are scaled, that of the largest term, and their sum; 0 when
     no term is possible.
     """
-    top = NEVER
-    exponent = np.full(law.size, NEVER)
+    top = IMPOSSIBLE_EXPONENT
+    exponent = np.full(law.size, IMPOSSIBLE_EXPONENT)
     for k in range(law.size):
         weight[k] = 0.0
-        if law[k] > 0.0 and hidden[k] > 0.0 and matrix[k, j] > 0.0:
-            coin, lower = math.frexp(hidden[k])
+        if law[k] > 0.0 and suppression[k] > 0.0 and matrix[k, j] > 0.0:
+            coin, lower = math.frexp(suppression[k])
             move, shift = math.frexp(matrix[k, j])
             weight[k] = law[k] * coin * move
             exponent[k] = power[k] + lower + shift
@@ -193,43 +202,43 @@ def _scaled_weights(
     total = 0.0
     for k in range(law.size):
         if weight[k] > 0.0:
-            weight[k] = math.ldexp(weight[k], max(exponent[k] - top, DEEPEST))
+            weight[k] = math.ldexp(weight[k], max(exponent[k] - top, UNDERFLOW_EXPONENT))
             total += weight[k]
     return top, total
 
 
 @njit(cache=True, error_model="numpy")
-def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
+def next_release(day: Arrays, slot: int, state: int, earliest: int) -> int:
     """The first slot from `earliest` on whose state may be shown whatever it is; T when none.
 
     `day` is `Arrays` (`beliefs`), of which `ahead` and `future` are not read. Every
     state reachable then must be releasable, and with all suppressed in between no belief
     about the slots between may exceed its bound, whichever state is shown.
     """
-    moves, when, shown = day.moves, day.when, day.shown
+    moves, when, releasable = day.moves, day.when, day.releasable
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    law, power = scaled(day.initial if slot < 0 else moves[slot, state])
+    law, power = scale_law(day.initial if slot < 0 else moves[slot, state])
     after, raised = np.empty(size), np.empty(size, dtype=np.int64)
     possible = law > 0.0
     last, open_at, ones = -1, np.zeros(slots, dtype=np.bool_), np.ones(size)
     for t in range(slot + 1, slots):
-        open_at[t] = not (possible & ~shown[t]).any()
+        open_at[t] = not (possible & ~releasable[t]).any()
         last = t if open_at[t] else last
         reached = np.zeros(size, dtype=np.bool_)
         for k in range(size):
             if possible[k]:
                 reached |= moves[t, k] > 0
         possible = reached
-    known, past = np.searchsorted(when, slot, side="right"), 0
+    known, past = int(np.searchsorted(when, slot, side="right")), 0
     belief, fresh = np.zeros((size, count)), np.zeros((size, count))
     secret = np.empty(count, dtype=np.int64)
     for t in range(slot + 1, last + 1):
         if t > slot + 1:
-            carry(law, power, ones, moves[t - 1], belief, past, after, raised, fresh)
+            advance_beliefs(law, power, ones, moves[t - 1], belief, past, after, raised, fresh)
             law, after, power, raised = after, law, raised, power
             belief, fresh = fresh, belief
         known, past = enter_secrets(t, when, day.who, known, belief, secret, past)
-        past = still_open(law, 0.0, belief, secret, past, day.bound)
+        past = keep_open_secrets(law, 0.0, belief, secret, past, day.bound)
         if t >= earliest and open_at[t] and past == 0:
-            return t
-    return slots
+            return int(t)
+    return int(slots)

@@ -15,20 +15,25 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.search.adaptive import expected_releases, forwards, full, table_value
+from shoal.contexts.search.adaptive import (
+    expected_releases,
+    full_table,
+    releases_forward,
+    value_of_table,
+)
 from shoal.contexts.search.beliefs import (
     COIN_LEVELS,
+    IMPOSSIBLE_EXPONENT,
     Codes,
     Day,
     Origin,
     decoded,
     encoded,
-    law_from,
-    rises_above,
+    law_after_release,
     segment_rise,
+    upper_rises,
 )
-from shoal.contexts.search.decimals import Segment, settled_rise
-from shoal.contexts.search.kernels import NEVER
+from shoal.contexts.search.decimals import Segment, settle_rise
 from shoal.core.codec import Floats, Ints
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
@@ -47,7 +52,7 @@ class Remembering:
     tail: Codes
 
 
-def digits_of(day: Day) -> Ints:
+def history_digits(day: Day) -> Ints:
     """Each state's digit in a history: 0, or 1 + its rank among the sensitive states."""
     digits = np.zeros(day.size, dtype=np.int64)
     sensitive = np.unique(day.who)
@@ -65,7 +70,9 @@ def fine_decoded(codes: FineCodes) -> Floats:
     return decoded(codes, FINE)
 
 
-def seen_by(day: Day, slot: int, digits: Ints, window: int) -> tuple[npt.NDArray[np.bool_], ...]:
+def secrets_by_history(
+    day: Day, slot: int, digits: Ints, window: int
+) -> tuple[npt.NDArray[np.bool_], ...]:
     """For k = 0 … window: which secrets each history of k slots after `slot` has visited."""
     base = int(digits.max()) + 1
     found = [np.zeros((1, len(day.when)), dtype=np.bool_)]
@@ -78,19 +85,19 @@ def seen_by(day: Day, slot: int, digits: Ints, window: int) -> tuple[npt.NDArray
     return tuple(found)
 
 
-def flow(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> list[Floats]:
+def follow_window(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> list[Floats]:
     """arriving[k][h, j]: P(suppressed so far, history h, state j | release), for each slot.
 
     One entry more than the window has slots: the last is the law with which the tail begins.
     """
-    arriving = [law_from(day, (slot, state))[None, :].copy()]
+    arriving = [law_after_release(day, (slot, state))[None, :].copy()]
     for k, codes in enumerate(plan.codes):
         kept = arriving[-1] * fine_decoded(codes)
-        arriving.append(spelled(kept, day.moves[slot + 1 + k], digits))
+        arriving.append(extend_histories(kept, day.moves[slot + 1 + k], digits))
     return arriving
 
 
-def spelled(kept: Floats, moves: Floats, digits: Ints) -> Floats:
+def extend_histories(kept: Floats, moves: Floats, digits: Ints) -> Floats:
     """The masses one slot later; histories get the digit of the state that was left."""
     base = int(digits.max()) + 1
     fresh = np.zeros((len(kept) * base, kept.shape[1]))
@@ -121,21 +128,21 @@ def histories_rise(
     worst, unread = 0.0, 0.0  # after releases without a window
     windows, unread_windows = 0.0, 0.0
     tails: list[tuple[int, int, bool]] = []  # releases without a window
-    for origin in forwards(also):
+    for origin in releases_forward(also):
         slot = origin[0]
         occurs = slot < 0 or bool(seen[origin])
         plan = policies.get(origin, nothing)
         emitted = np.zeros_like(seen)
         if plan.codes:
-            rise, emitted = certified(day, origin, plan, digits)
+            rise, emitted = certify_rise(day, origin, plan, digits)
             unread_windows = max(unread_windows, rise)
             windows = max(windows, rise if occurs else 0.0)
         else:
-            rise = segment_rise(day, *origin, full(day, slot, plan.tail), worst)
+            rise = segment_rise(day, *origin, full_table(day, slot, plan.tail), worst)
             unread = max(unread, rise)
             worst = max(worst, rise) if occurs else worst
             tails.append((*origin, occurs))
-            law = law_from(day, origin) > 0
+            law = law_after_release(day, origin) > 0
             kernels.mark_releases(law, day.moves, slot, plan.tail, COIN_LEVELS - 1, emitted)
         also |= emitted
         if occurs:
@@ -144,14 +151,14 @@ def histories_rise(
     def without_window(unread_too: bool) -> Iterator[Segment]:
         for slot, state, occurs in tails:
             if occurs or unread_too:
-                yield slot, state, full(day, slot, policies.get((slot, state), nothing).tail)
+                yield slot, state, full_table(day, slot, policies.get((slot, state), nothing).tail)
 
-    worst = max(windows, settled_rise(day, without_window(False), worst, delta))
-    unread = max(unread_windows, settled_rise(day, without_window(True), unread, delta))
+    worst = max(windows, settle_rise(day, without_window(False), worst, delta))
+    unread = max(unread_windows, settle_rise(day, without_window(True), unread, delta))
     return worst, max(worst, unread)
 
 
-def certified(
+def certify_rise(
     day: Day, origin: Origin, plan: Remembering, digits: Ints
 ) -> tuple[float, npt.NDArray[np.bool_]]:
     """An upper bound of the rise of belief after one release, and what may be shown next.
@@ -164,48 +171,48 @@ def certified(
     machine takes.
     """
     slot, state = origin
-    mass, power = _split(law_from(day, origin)[None, :])
+    mass, power = _split_exponents(law_after_release(day, origin)[None, :])
     joint = np.zeros((1, day.size, 0))
     highest = np.zeros(len(day.when))
     highest[(day.when == slot) & (day.who == state)] = 1.0
     emitted = np.zeros((day.slots, day.size), dtype=np.bool_)
     first = int(np.searchsorted(day.when, slot, side="right"))
     tail = decoded(plan.tail)
-    moves = [_split(matrix) for matrix in day.moves[slot + 1 :]]
+    moves = [_split_exponents(matrix) for matrix in day.moves[slot + 1 :]]
     for t in range(slot + 1, day.slots + 1):
         k = t - slot - 1
         here = np.flatnonzero(day.when == t)
         entering = np.zeros((*mass.shape, len(here)))
         entering[:, day.who[here], np.arange(len(here))] = mass[:, day.who[here]]
         joint = np.concatenate([joint, entering], axis=2)
-        hidden = np.ones((1, day.size)) if k >= len(tail) else tail[k : k + 1]
+        suppression = np.ones((1, day.size)) if k >= len(tail) else tail[k : k + 1]
         if k < len(plan.codes):
-            hidden = fine_decoded(plan.codes[k])
-        gone = np.ones((1, day.size)) if t == day.slots else 1.0 - hidden
-        shown, _, told = _merged(mass * gone, power, joint * gone[..., None])
-        states = np.flatnonzero(shown > 0)
+            suppression = fine_decoded(plan.codes[k])
+        gone = np.ones((1, day.size)) if t == day.slots else 1.0 - suppression
+        releasable, _, with_secret = _merge_histories(mass * gone, power, joint * gone[..., None])
+        states = np.flatnonzero(releasable > 0)
         if len(states):
-            beliefs = (told[states] / shown[states, None]).max(axis=0)
+            beliefs = (with_secret[states] / releasable[states, None]).max(axis=0)
             span = slice(first, first + joint.shape[2])
             highest[span] = np.maximum(highest[span], beliefs)
         if t == day.slots:
             break
         emitted[t, states] = True
-        kept, together = mass * hidden, joint * hidden[..., None]
+        kept, together = mass * suppression, joint * suppression[..., None]
         if k + 1 >= len(plan.codes):
-            merged = _merged(kept, power, together)
+            merged = _merge_histories(kept, power, together)
             kept, power, together = merged[0][None], merged[1][None], merged[2][None]
         base = digits if k + 1 < len(plan.codes) else np.zeros_like(digits)
-        mass, power, joint = _advanced(kept, power, together, moves[k], base)
+        mass, power, joint = _advance_masses(kept, power, together, moves[k], base)
     rows = max(len(codes) for codes in plan.codes)
-    rises = rises_above(day, highest, rows)
+    rises = upper_rises(day, highest, rows)
     return max(0.0, float(rises.max(initial=0.0))), emitted
 
 
-def _split(values: Floats) -> tuple[Floats, Ints]:
+def _split_exponents(values: Floats) -> tuple[Floats, Ints]:
     """Numbers as mantissa · 2^exponent; 0 has the exponent NEVER."""
     mantissa, power = np.frexp(values)
-    return mantissa, np.where(mantissa > 0, power.astype(np.int64), NEVER)
+    return mantissa, np.where(mantissa > 0, power.astype(np.int64), IMPOSSIBLE_EXPONENT)
 
 
 def _powers(exponents: Ints) -> Floats:
@@ -213,36 +220,38 @@ def _powers(exponents: Ints) -> Floats:
     return np.ldexp(1.0, np.maximum(exponents, -2000).astype(np.int32))
 
 
-def _merged(mass: Floats, power: Ints, joint: Floats) -> tuple[Floats, Ints, Floats]:
+def _merge_histories(mass: Floats, power: Ints, joint: Floats) -> tuple[Floats, Ints, Floats]:
     """The histories of each state added up: mass [j], its exponent, and mass with each secret."""
-    power = np.where(mass > 0, power, NEVER)
+    power = np.where(mass > 0, power, IMPOSSIBLE_EXPONENT)
     top = power.max(axis=0)
     scale = _powers(power - top) * (mass > 0)
     return (mass * scale).sum(axis=0), top, (joint * scale[..., None]).sum(axis=0)
 
 
-def _advanced(
+def _advance_masses(
     mass: Floats, power: Ints, joint: Floats, move: tuple[Floats, Ints], digits: Ints
 ) -> tuple[Floats, Ints, Floats]:
     """One slot later: histories get the digit of the state that was left."""
     base, (rows, size) = int(digits.max()) + 1, mass.shape
-    power = np.where(mass > 0, power, NEVER)
+    power = np.where(mass > 0, power, IMPOSSIBLE_EXPONENT)
     after = np.zeros((rows, base, size))
-    exponents = np.full((rows, base, size), NEVER)
+    exponents = np.full((rows, base, size), IMPOSSIBLE_EXPONENT)
     together = np.zeros((rows, base, size, joint.shape[2]))
     for digit in range(base):
         group = np.flatnonzero(digits == digit)
         if not len(group):
             continue
         reached = (mass[:, group, None] > 0) & (move[0][None, group] > 0)
-        exponent = np.where(reached, power[:, group, None] + move[1][None, group], NEVER)
+        exponent = np.where(
+            reached, power[:, group, None] + move[1][None, group], IMPOSSIBLE_EXPONENT
+        )
         top = exponent.max(axis=1)
         weight = _powers(exponent - top[:, None, :]) * move[0][None, group] * reached
         total = (mass[:, group, None] * weight).sum(axis=1)
         with_secret = np.matmul(weight.transpose(0, 2, 1), joint[:, group])
         mantissa, shift = np.frexp(total)
         after[:, digit] = mantissa
-        exponents[:, digit] = np.where(total > 0, top + shift, NEVER)
+        exponents[:, digit] = np.where(total > 0, top + shift, IMPOSSIBLE_EXPONENT)
         together[:, digit] = with_secret * np.ldexp(1.0, -shift)[..., None]
     shape = (rows * base, size)
     return after.reshape(shape), exponents.reshape(shape), together.reshape(*shape, joint.shape[2])
@@ -258,19 +267,19 @@ def history_value(
 ) -> float:
     """Expected releases after one release, value[t, j] following a release of j at t."""
     if not plan.codes:
-        return table_value(day, origin, plan.tail, value)
+        return value_of_table(day, origin, plan.tail, value)
     slot, state = origin
-    arriving = flow(day, slot, state, plan, digits)
+    arriving = follow_window(day, slot, state, plan, digits)
     total = 0.0
     for k, codes in enumerate(plan.codes):
-        shown = (arriving[k] * (1.0 - fine_decoded(codes))).sum(axis=0)
-        total += float(shown @ (1.0 + value[slot + 1 + k]))
+        releasable = (arriving[k] * (1.0 - fine_decoded(codes))).sum(axis=0)
+        total += float(releasable @ (1.0 + value[slot + 1 + k]))
     law = arriving[-1].sum(axis=0)
     tail = decoded(plan.tail)
     for t in range(slot + 1 + len(plan.codes), min(day.slots, slot + 1 + len(tail))):
-        hidden = tail[t - slot - 1]
-        total += float((law * (1.0 - hidden)) @ (1.0 + value[t]))
-        law = (law * hidden) @ day.moves[t]
+        suppression = tail[t - slot - 1]
+        total += float((law * (1.0 - suppression)) @ (1.0 + value[t]))
+        law = (law * suppression) @ day.moves[t]
     return total
 
 
@@ -280,19 +289,19 @@ def history_value(
 # state together with each secret visited before.
 
 
-SLACK = 1e-11  # of a belief: solutions of a linear program are no more exact than that
-MOST_BROKEN = 400  # bounds reported by one look
+SOLVER_TOLERANCE = 1e-11  # of a belief: solutions of a linear program are no more exact than that
+MAX_BROKEN_BOUNDS = 400  # bounds reported by one look
 
 
-class Tail:
+class WindowTail:
     """The slots from `begin` on of the segment that follows a release at `slot`.
 
     `hidden` suppresses state j at slot t with probability hidden[t, j]; value[t, j] is what
     follows a release of j at t. An outcome is (t, j), the next release, or (T, 0), the end.
     """
 
-    def __init__(self, day: Day, slot: int, begin: int, hidden: Floats, value: Floats) -> None:
-        self.day, self.slot, self.begin, self.hidden = day, slot, begin, hidden
+    def __init__(self, day: Day, slot: int, begin: int, suppression: Floats, value: Floats) -> None:
+        self.day, self.slot, self.begin, self.suppression = day, slot, begin, suppression
         self.reach = self._reach()
         self.worth = self._worth(value)
         self._onward: dict[tuple[int, int], list[Floats]] = {}
@@ -301,16 +310,16 @@ class Tail:
         """reach[t - begin][i, j]: P(suppressed since, X_t = j | X_begin = i)."""
         table = [np.eye(self.day.size)]
         for t in range(self.begin, self.day.slots):
-            table.append((table[-1] * self.hidden[t]) @ self.day.moves[t])
+            table.append((table[-1] * self.suppression[t]) @ self.day.moves[t])
         return table
 
     def _worth(self, value: Floats) -> Floats:
         """Expected releases when the tail begins in each state."""
         worth = np.zeros(self.day.size)
         for t in range(self.day.slots - 1, self.begin - 1, -1):
-            hidden = self.hidden[t]
+            suppression = self.suppression[t]
             later = self.day.moves[t] @ worth if t + 1 < self.day.slots else 0.0
-            worth = (1 - hidden) * (1 + value[t]) + hidden * later
+            worth = (1 - suppression) * (1 + value[t]) + suppression * later
         return np.asarray(worth)
 
     def broken(self, law: Floats, joint: Floats, bound: Floats) -> list[tuple[int, int, int]]:
@@ -323,11 +332,11 @@ class Tail:
             for c in np.flatnonzero(when == t):
                 joint[:, c] = 0.0
                 joint[day.who[c], c] = law[day.who[c]]
-            shown = law > 0 if t == day.slots else (law > 0) & (self.hidden[t] < 1)
-            states: Ints = np.flatnonzero(shown)
+            releasable = law > 0 if t == day.slots else (law > 0) & (self.suppression[t] < 1)
+            states: Ints = np.flatnonzero(releasable)
             known = later & (when <= t)
             excess = joint[states] / law[states, None] - bound
-            rows, secrets = np.nonzero((excess > SLACK) & known)
+            rows, secrets = np.nonzero((excess > SOLVER_TOLERANCE) & known)
             amounts = excess[rows, secrets]
             found += zip(
                 (-amounts).tolist(),
@@ -337,10 +346,10 @@ class Tail:
                 strict=True,
             )
             if t < day.slots:
-                kept = self.hidden[t]
+                kept = self.suppression[t]
                 law = (law * kept) @ day.moves[t]
                 joint = day.moves[t].T @ (joint * kept[:, None])
-        return [(t, state, secret) for _, t, state, secret in sorted(found)[:MOST_BROKEN]]
+        return [(t, state, secret) for _, t, state, secret in sorted(found)[:MAX_BROKEN_BOUNDS]]
 
     def outcome(self, slot: int, state: int, secret: int) -> tuple[Floats, Floats | None]:
         """P(outcome | begins in i), and together with the secret; None when it came before."""
@@ -358,6 +367,6 @@ class Tail:
             unit[state] = 1.0
             table = [unit]
             for t in range(slot - 1, self.begin - 1, -1):
-                table.append(self.hidden[t] * (self.day.moves[t] @ table[-1]))
+                table.append(self.suppression[t] * (self.day.moves[t] @ table[-1]))
             self._onward[slot, state] = table[::-1]
         return self._onward[slot, state]

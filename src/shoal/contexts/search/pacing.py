@@ -150,19 +150,19 @@ def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
     return (length - slots) * LOOK_WORK * size**2 + CALL
 
 
-def likeliest(prior: Floats, shown: Bools, effort: Effort, days: int = 1) -> Bools:
+def likeliest_states(prior: Floats, releasable: Bools, effort: Effort, days: int = 1) -> Bools:
     """The likeliest of the states that may be shown: as many as can be looked at in time.
 
     Each costs its search and its look, timed together by `gauge`, and the looks at the finished
     plan. A state that is left out is never shown, so that nothing follows it.
     """
-    places = np.argwhere(shown)
-    places = places[np.argsort(-prior[shown], kind="stable")]
-    origins = [(-1, 0), *((int(t), int(j)) for t, j in places)]
-    costs = days * np.cumsum(look_costs(origins, *shown.shape))
+    indices = np.argwhere(releasable)
+    indices = indices[np.argsort(-prior[releasable], kind="stable")]
+    origins = [(-1, 0), *((int(t), int(j)) for t, j in indices)]
+    costs = days * np.cumsum(look_costs(origins, *releasable.shape))
     kept = int(np.searchsorted(costs * (1 + LOOKS), ROOMY * effort.seconds() * effort.gauge.speed))
-    few = np.zeros_like(shown)
-    few[tuple(places[: max(0, kept - 1)].T)] = True
+    few = np.zeros_like(releasable)
+    few[tuple(indices[: max(0, kept - 1)].T)] = True
     return few
 
 
@@ -200,21 +200,21 @@ class Pacing:
         self.most = MOST_PASSES_ON_LONG_DAYS if length > LONG_DAY else MOST_PASSES
         self.floor = int(poor and effort.clock is None)
 
-    def at(self, place: int) -> int:
+    def at(self, index: int) -> int:
         """How many passes the origin at `place` gets."""
-        last = place == len(self.passes) - 1
-        if self.effort.clock is not None and place % self.every == 0:
+        last = index == len(self.passes) - 1
+        if self.effort.clock is not None and index % self.every == 0:
             self._time(self.effort.clock())
-        if place % self.every == 0 or last:
-            left = self.effort.left() - float(self.fixed[place:].sum())
-            costs = self.cost[place:] * (self.counted / self.modelled)
+        if index % self.every == 0 or last:
+            left = self.effort.left() - float(self.fixed[index:].sum())
+            costs = self.cost[index:] * (self.counted / self.modelled)
             kept = 0.0 if last else PASSES_KEPT * float(costs[-1])
-            given = affordable(costs, self.weight[place:], left - kept, self.most)
-            self.passes[place:] = np.maximum(given, self.floor)
+            given = affordable_passes(costs, self.weight[index:], left - kept, self.most)
+            self.passes[index:] = np.maximum(given, self.floor)
             if last:
                 least = AFTER_ALL if self.effort.late() else PASSES_KEPT
-                self.passes[place] = max(self.passes[place], least)
-        return int(self.passes[place])
+                self.passes[index] = max(self.passes[index], least)
+        return int(self.passes[index])
 
     def _time(self, now: float) -> None:
         """How fast the last stretch went is how fast the next one is taken to be."""
@@ -223,15 +223,17 @@ class Pacing:
             self.effort.gauge.note(self.effort.spent - work, now - moment)
         self.timed = (self.effort.spent, now)
 
-    def note(self, place: int, spent: float) -> None:
+    def note(self, index: int, spent: float) -> None:
         """What the origin at `place` cost."""
         self.counted += spent
-        self.modelled += float(self.passes[place] * self.cost[place])
+        self.modelled += float(self.passes[index] * self.cost[index])
         looked = LOOKS if self.effort.clock is not None else 0.0
-        self.effort.spend(spent + float(self.fixed[place]) / (1 + looked))
+        self.effort.spend(spent + float(self.fixed[index]) / (1 + looked))
 
 
-def affordable(costs: Floats, weights: Floats, work: float, most: int = MOST_PASSES) -> Floats:
+def affordable_passes(
+    costs: Floats, weights: Floats, work: float, most: int = MOST_PASSES
+) -> Floats:
     """The passes of each origin, `most` at the most, when one costs `costs` and all `work`."""
     least = next((k for k in LEAST_PASSES if k * costs.sum() <= work), 0)
     if work <= 0:
@@ -288,7 +290,7 @@ RELEASES_LOST_ON_LONG_DAYS = 0.1
 LONG_DAY = 288  # slots, of five minutes
 
 
-class Climb:
+class SegmentSearch:
     """Segments of one day, or of several side by side, in the order of `origins`.
 
     `prior` (slots, contexts) says how likely each release is; likelier ones get more of `effort`.
@@ -297,7 +299,7 @@ class Climb:
     def __init__(
         self, arrays: Arrays, origins: Sequence[Origin], prior: Floats, effort: Effort
     ) -> None:
-        from shoal.contexts.search.segment_kernels import Habit
+        from shoal.contexts.search.segment_kernels import SpendingRule
 
         slots, size, _ = arrays.moves.shape
         edges = float((arrays.moves > 0).sum()) / slots
@@ -309,32 +311,34 @@ class Climb:
         self._wins = np.zeros(PACES)
         first = self._reserves[PACES - len(RESERVES) if slots > LONG_DAY else 0]
         self._habits = [  # to begin with; each state hands its own to the slot before
-            Habit(np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)), first.copy())
+            SpendingRule(
+                np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)), first.copy()
+            )
             for _ in range(size // arrays.copies)
         ]
         self._stop = RELEASES_LOST_ON_LONG_DAYS if slots > LONG_DAY else RELEASES_NOT_WORTH_TIME
 
-    def segment(self, place: int, origin: Origin, value: Floats) -> Floats | None:
+    def segment(self, index: int, origin: Origin, value: Floats) -> Floats | None:
         """Probabilities to hide, for the slots after `origin`; None when no work is left for it.
 
         `value` (slots, states) is what each later release is worth. Good until the next call.
         """
-        from shoal.contexts.search.segment_kernels import best_segment
+        from shoal.contexts.search.segment_kernels import find_best_policy
 
         slot, state = origin
-        passes = self._pacing.at(place)
+        passes = self._pacing.at(index)
         self._spent[0] = 0.0
         if not passes:
             return None
-        stop = self._stop / max(float(self._weights[place]), self._stop)
-        paces, habit = (self._paces(slot), self._reserves), self._habits[state]
+        stop = self._stop / max(float(self._weights[index]), self._stop)
+        paces, rule = (self._paces(slot), self._reserves), self._habits[state]
         kept = (self._wins, self._found, self._spent)
-        best_segment(self._arrays, origin, value, *paces, passes, stop, place, habit, *kept)
+        find_best_policy(self._arrays, origin, value, *paces, passes, stop, index, rule, *kept)
         return self._found[slot + 1 :]
 
-    def note(self, place: int) -> None:
+    def note(self, index: int) -> None:
         """Tells what the segment cost, looks at it included."""
-        self._pacing.note(place, float(self._spent[0]))
+        self._pacing.note(index, float(self._spent[0]))
 
 
 # How long the checks of context streams may search, and what the checks of one call share.
@@ -439,7 +443,7 @@ def time_limit(
     if left is not None:  # of `shoal.time_limit`, which counts by the clock
         allowed, clock = min(allowed, max(left, LEAST_LEFT)), clock or time.monotonic
     if clock is not None:
-        load()  # no part of the limit
+        load_compiled()  # no part of the limit
     token = _limit.set(SearchBudget(allowed, check, clock, among))
     try:
         yield
@@ -466,7 +470,7 @@ def by_clock() -> bool:
     return time_left() is not None if limit is None else limit.clock is not None
 
 
-def leave_to_others(check: str, slots: int) -> None:
+def refuse_long_days(check: str, slots: int) -> None:
     """Refuse a check whose search does not scale to a long day, where "best" tries several."""
     limit = _limit.get(None)
     if limit is not None and limit.check == "best" and slots > LONG_DAY:
@@ -476,7 +480,7 @@ def leave_to_others(check: str, slots: int) -> None:
         )
 
 
-def turn_of(check: str) -> Effort:
+def start_turn(check: str) -> Effort:
     """As `effort_for`, for a check whose turn it is; refused when others used up the time.
 
     The check that is named, and the first that is tried, always has a turn.
@@ -489,7 +493,7 @@ def turn_of(check: str) -> Effort:
     return effort_for(check)
 
 
-def shared(key: object, find: Callable[[], Found]) -> Found:
+def compute_once(key: object, find: Callable[[], Found]) -> Found:
     """What `find` returns, found once for all checks inside one time limit."""
     limit = _limit.get(None)
     if limit is None:
@@ -500,19 +504,26 @@ def shared(key: object, find: Callable[[], Found]) -> Found:
 
 
 @lru_cache(maxsize=1)
-def load() -> None:
+def load_compiled() -> None:
     """Runs every search on a day of three slots, once a process: loads what is compiled."""
-    from shoal.contexts.search.adaptive import next_releases, occurring, search, segments_rise
+    from shoal.contexts.search.adaptive import (
+        next_releases,
+        occurring_segments,
+        search_segments,
+        segments_rise,
+    )
     from shoal.contexts.search.beliefs import memoryless_rise, prepare
-    from shoal.contexts.search.greedy import greedy, prior_order, private
-    from shoal.contexts.search.window import windowed
+    from shoal.contexts.search.greedy import keeps_every_bound, prior_order, search_vector
+    from shoal.contexts.search.window import search_windows
 
     shares = np.repeat([[1.0, 0.0, 0.0]], 3, axis=0)
     day = prepare(np.full(3, 1 / 3), np.full((2, 3, 3), 1 / 3), shares, 0.3)
-    hidden = greedy(day, prior_order(day), np.arange(3) / 2)
-    memoryless_rise(day, hidden)
-    private(day, hidden)
+    suppression = search_vector(day, prior_order(day), np.arange(3) / 2)
+    memoryless_rise(day, suppression)
+    keeps_every_bound(day, suppression)
     next_releases(day)
-    found = search(day, 0.3, baseline=hidden, work=Effort(1e6, clock=lambda: 0.0, ends=1.0))
-    segments_rise(day, occurring(day, found).hidden)
-    windowed(day, 0.3, found, programs=3)
+    found = search_segments(
+        day, 0.3, baseline=suppression, work=Effort(1e6, clock=lambda: 0.0, ends=1.0)
+    )
+    segments_rise(day, occurring_segments(day, found).hidden)
+    search_windows(day, 0.3, found, programs=3)

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.contexts.search.adaptive import full
-from shoal.contexts.search.beliefs import Codes, Day, Origin, beliefs_keeping, law_from
+from shoal.contexts.search.adaptive import full_table
+from shoal.contexts.search.beliefs import Codes, Day, Origin, computed_limits, law_after_release
 from shoal.contexts.search.memory import (
     FINE,
     FineCodes,
     Remembering,
-    Tail,
+    WindowTail,
+    extend_histories,
     fine_decoded,
     fine_encoded,
-    flow,
-    seen_by,
-    spelled,
+    follow_window,
+    secrets_by_history,
 )
 from shoal.core.codec import Bools, Floats, Ints
 
@@ -42,7 +42,7 @@ SOLVER_SETTINGS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
 BoundRow = tuple[Ints, Floats, Floats, int]
 
 
-def matrix_of(rows: list[BoundRow], bound: Floats, count: int) -> Any:
+def bound_matrix(rows: list[BoundRow], bound: Floats, count: int) -> Any:
     """The rows as a sparse matrix in `count` variables, for these bounds."""
     from scipy.sparse import csr_array
 
@@ -53,7 +53,7 @@ def matrix_of(rows: list[BoundRow], bound: Floats, count: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SegmentTask:
     """What is to be decided after one release: value[t, j] follows a later release of j at t.
 
     `tail` is a private table without memory, `shown` which states may be shown at all.
@@ -65,7 +65,7 @@ class Stretch:
     tail: Codes
     digits: Ints
     value: Floats
-    shown: Bools
+    releasable: Bools
 
 
 class Solution(NamedTuple):
@@ -82,7 +82,7 @@ class SegmentProgram:
     solver sees numbers near 1 even where the masses are tiny.
     """
 
-    def __init__(self, given: Stretch, window: int, seconds: float = np.inf) -> None:
+    def __init__(self, given: SegmentTask, window: int, seconds: float = np.inf) -> None:
         day, origin, tail, digits = given.day, given.origin, given.tail, given.digits
         self.day, self.origin, self.digits = day, origin, digits
         self.codes, self.window = tail, window
@@ -92,13 +92,13 @@ class SegmentProgram:
         never = tuple(
             np.full((base**k, day.size), 2**32 - 1, dtype=np.uint32) for k in range(window)
         )
-        self.most = flow(day, *origin, Remembering(never, tail), digits)
-        self.secrets = seen_by(day, self.slot, digits, window)
-        self.bound = beliefs_keeping(day, given.delta, base ** (window - 1))
-        self.value, self.shown = given.value, given.shown
+        self.most = follow_window(day, *origin, Remembering(never, tail), digits)
+        self.secrets = secrets_by_history(day, self.slot, digits, window)
+        self.bound = computed_limits(day, given.delta, base ** (window - 1))
+        self.value, self.releasable = given.value, given.releasable
         self.index = self._number()
-        hidden = full(day, self.slot, tail)
-        self.tail = Tail(day, self.slot, self.slot + 1 + window, hidden, given.value)
+        suppression = full_table(day, self.slot, tail)
+        self.tail = WindowTail(day, self.slot, self.slot + 1 + window, suppression, given.value)
         self.asked: list[tuple[int, int, int]] = []  # (slot, state, secret) of tail bounds
 
     def _number(self) -> list[Ints]:
@@ -106,7 +106,7 @@ class SegmentProgram:
         count, found = 0, []
         for mass in self.most[:-1]:
             numbers = np.full(mass.shape, -1, dtype=np.int64)
-            alive = mass > RAREST_SHOWN
+            alive = mass > SMALLEST_RELEASED_MASS
             numbers[alive] = count + 2 * np.arange(int(alive.sum()))
             count += 2 * int(alive.sum())
             found.append(numbers)
@@ -145,7 +145,7 @@ class SegmentProgram:
     def _solved(self, rows: list[BoundRow], bound: Floats, tolerance: float, simplify: bool) -> Any:
         from scipy.optimize import linprog
 
-        limits = matrix_of(rows, bound, self.count) if rows else None
+        limits = bound_matrix(rows, bound, self.count) if rows else None
         options = {
             "primal_feasibility_tolerance": tolerance,
             "dual_feasibility_tolerance": tolerance,
@@ -170,7 +170,7 @@ class SegmentProgram:
         prices = -found.eqlin.marginals
         rest = self._gains - self._flows[0].T @ prices
         if rows:
-            limits = matrix_of(rows, self.day.bound, self.count)
+            limits = bound_matrix(rows, self.day.bound, self.count)
             rest = rest - limits.T @ np.maximum(0, -found.ineqlin.marginals)
         return float(self._flows[1] @ prices + self._upper @ np.maximum(0, rest))
 
@@ -214,7 +214,7 @@ class SegmentProgram:
         """1, and 0 for what is never shown."""
         upper = np.ones(self.count)
         for k, numbers in enumerate(self.index):
-            closed = (numbers >= 0) & ~self.shown[self.slot + 1 + k][None, :]
+            closed = (numbers >= 0) & ~self.releasable[self.slot + 1 + k][None, :]
             upper[numbers[closed] + 1] = 0.0
         return upper
 
@@ -253,7 +253,7 @@ class SegmentProgram:
         """The rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret inside the window."""
         parts = []
         for k, numbers in enumerate(self.index):
-            for j in np.flatnonzero(self.shown[self.slot + 1 + k]):
+            for j in np.flatnonzero(self.releasable[self.slot + 1 + k]):
                 alive = np.flatnonzero(numbers[:, j] >= 0)
                 if not len(alive):
                     continue
@@ -273,7 +273,7 @@ class SegmentProgram:
             law, inside = self.tail.outcome(slot, state, secret)
             reached = onward @ law  # from each state of the window's last slot
             mass = self.most[-2][histories, states] * reached[states]
-            if mass.sum() <= RAREST_SHOWN:
+            if mass.sum() <= SMALLEST_RELEASED_MASS:
                 continue
             belief = past[:, secret]
             if inside is not None:
@@ -305,7 +305,7 @@ class SegmentProgram:
             total = kept + gone
             found.append(np.where(total > 0, kept / np.where(total > 0, total, 1.0), 1.0))
         bound = self.bound * (1 - margin / 2)
-        return repaired(self.day, self.origin, found, self.digits, self.secrets, bound)
+        return repair_tables(self.day, self.origin, found, self.digits, self.secrets, bound)
 
     @cached_property
     def _table(self) -> Floats:
@@ -313,16 +313,16 @@ class SegmentProgram:
         begin = self.slot + 1
         if self.tail.begin >= self.day.slots:
             return np.ones((self.window, self.day.size))
-        return self.tail.hidden[begin : begin + self.window]
+        return self.tail.suppression[begin : begin + self.window]
 
     @cached_property
     def _plain(self) -> list[Floats]:
         """The masses that arrive when that policy is used from the first slot on."""
         rows = tuple(
-            fine_encoded(np.broadcast_to(hidden, mass.shape))
-            for hidden, mass in zip(self._table, self.most, strict=False)
+            fine_encoded(np.broadcast_to(suppression, mass.shape))
+            for suppression, mass in zip(self._table, self.most, strict=False)
         )
-        return flow(self.day, *self.origin, Remembering(rows, self.codes), self.digits)
+        return follow_window(self.day, *self.origin, Remembering(rows, self.codes), self.digits)
 
 
 # Tables of a window made private where a linear program was only nearly so.
@@ -332,12 +332,14 @@ class SegmentProgram:
 # in the masses that the rounded tables before them really lead to.
 
 
-RAREST_SHOWN = 1e-200  # histories of less mass are never shown: their masses may have lost digits
+SMALLEST_RELEASED_MASS = (
+    1e-200  # histories of less mass are never shown: their masses may have lost digits
+)
 NEARLY = 1 - 1e-7  # of an outcome: when plain scaling keeps as much, nothing better is looked for
 MARGINS = (1e-8, 1e-6, 1e-4)  # of a bound, given up by the program of one outcome
 
 
-def repaired(
+def repair_tables(
     day: Day,
     origin: Origin,
     tables: list[Floats],
@@ -350,66 +352,66 @@ def repaired(
     tables[k][h, j] suppresses state j with history h, k + 1 slots after the release; secrets[k]
     says which secrets a history holds.
     """
-    arriving = law_from(day, origin)[None, :]
+    arriving = law_after_release(day, origin)[None, :]
     found = []
-    for k, hidden in enumerate(tables):
-        codes = fine_encoded(np.where(arriving > RAREST_SHOWN, hidden, 1.0))
+    for k, suppression in enumerate(tables):
+        codes = fine_encoded(np.where(arriving > SMALLEST_RELEASED_MASS, suppression, 1.0))
         for j in np.flatnonzero((codes < FINE - 1).any(axis=0)):
-            codes[:, j] = bounded(codes[:, j], arriving[:, j], secrets[k], bound)
+            codes[:, j] = limit_outcome(codes[:, j], arriving[:, j], secrets[k], bound)
         found.append(codes)
         kept = arriving * fine_decoded(codes)
-        arriving = spelled(kept, day.moves[origin[0] + 1 + k], digits)
+        arriving = extend_histories(kept, day.moves[origin[0] + 1 + k], digits)
     return tuple(found)
 
 
-def bounded(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
+def limit_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
     """The codes of one outcome's histories, raised so that no belief exceeds its bound.
 
     Of secret c the masses N that hold it and D of all must satisfy N ≤ b·D.
     """
     counted = holds.any(axis=0)
     holds, bound = holds[:, counted], bound[counted]
-    if _kept(codes, arriving, holds, bound):
+    if _keeps_bounds(codes, arriving, holds, bound):
         return codes
-    scaled = _scaled(codes, arriving, holds, bound)
-    before, after = (_shown(c, arriving).sum() for c in (codes, scaled))
+    scaled = _scale_outcome(codes, arriving, holds, bound)
+    before, after = (_released_masses(c, arriving).sum() for c in (codes, scaled))
     if after >= NEARLY * before:
         return scaled
-    best = _programmed(codes, arriving, holds, bound)
-    return best if _shown(best, arriving).sum() > after else scaled
+    best = _solve_outcome(codes, arriving, holds, bound)
+    return best if _released_masses(best, arriving).sum() > after else scaled
 
 
-def _kept(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> bool:
-    shown = _shown(codes, arriving)
-    return bool((shown @ holds <= bound * shown.sum()).all())
+def _keeps_bounds(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> bool:
+    releasable = _released_masses(codes, arriving)
+    return bool((releasable @ holds <= bound * releasable.sum()).all())
 
 
-def _shown(codes: FineCodes, arriving: Floats) -> Floats:
+def _released_masses(codes: FineCodes, arriving: Floats) -> Floats:
     return np.asarray(arriving * (1.0 - fine_decoded(codes)))
 
 
-def _never(codes: FineCodes) -> FineCodes:
+def _always_suppress(codes: FineCodes) -> FineCodes:
     return np.full_like(codes, FINE - 1)
 
 
-def _scaled(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
+def _scale_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
     """Histories with a secret all shown less by one factor, those without stay as they are.
 
     s·N ≤ b(D₀ + s·R - roundings), D₀ shown without any secret, R with some: all bounds at once.
     """
-    shown, some = _shown(codes, arriving), holds.any(axis=1)
+    releasable, some = _released_masses(codes, arriving), holds.any(axis=1)
     lost = 2.0 / FINE * arriving[some].sum()
-    over = shown @ holds - bound * shown[some].sum()
-    room = bound * (shown[~some].sum() - lost)
+    over = releasable @ holds - bound * releasable[some].sum()
+    room = bound * (releasable[~some].sum() - lost)
     if (room <= 0).any():
-        return _never(codes)
+        return _always_suppress(codes)
     scale = min(1.0, float(np.min(room[over > 0] / over[over > 0], initial=1.0)))
     part = (1.0 - fine_decoded(codes)) * np.where(some, scale * (1 - 1e-12), 1.0)
     lowered = np.where(some, fine_encoded(1.0 - part), codes)
-    return lowered if _kept(lowered, arriving, holds, bound) else _never(codes)
+    return lowered if _keeps_bounds(lowered, arriving, holds, bound) else _always_suppress(codes)
 
 
-def _programmed(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
+def _solve_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
     """The most of the outcome's mass that keeps its bounds, by a linear program of its own."""
     from scipy.optimize import linprog
 
@@ -425,6 +427,6 @@ def _programmed(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats)
         part = np.zeros(len(share))
         part[some] = share[some] * np.clip(found.x, 0, 1)
         lowered = np.maximum(fine_encoded(1.0 - part), codes)
-        if _kept(lowered, arriving, holds, bound):
+        if _keeps_bounds(lowered, arriving, holds, bound):
             return lowered
-    return _never(codes)
+    return _always_suppress(codes)

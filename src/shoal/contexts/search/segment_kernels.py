@@ -16,33 +16,41 @@ is found after a long silence lives on that. Importing this imports numba.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from shoal.contexts.search.kernels import enter_secrets, still_open
+from shoal.contexts.search.beliefs import Arrays, Origin
+from shoal.contexts.search.kernels import enter_secrets, keep_open_secrets
+from shoal.core.codec import Bools, Floats, Ints
 
 COIN_LEVELS = 65536.0  # as in `beliefs`
-THIN = 1e-200  # a suppressed rest below this is not decided upon
+SMALLEST_MASS = 1e-200  # a suppressed rest below this is not decided upon
 
 
-class Habit(NamedTuple):
+class SpendingRule(NamedTuple):
     """How a forward pass spends: at slot t at most pace[t] of the room.
 
     No state is shown with more than caps[t, j]; waiting[t, j] is what follows its suppression: it
     is shown only when that is better. Of the bound of a secret of k slots ago reserve[k] is left.
     """
 
-    pace: Any
-    caps: Any
-    waiting: Any
-    reserve: Any
+    pace: Floats
+    caps: Floats
+    waiting: Floats
+    reserve: Floats
 
 
 @njit(cache=True, error_model="numpy")
 def forward_pass(
-    day: Any, origin: Any, value: Any, habit: Any, stop: float, hidden: Any, spent: Any
+    day: Arrays,
+    origin: Origin,
+    value: Floats,
+    rule: SpendingRule,
+    stop: float,
+    suppression: Floats,
+    spent: Floats,
 ) -> float:
     """Fills hidden[t, j] after the release `origin` with a private policy; its expected releases.
 
@@ -51,12 +59,12 @@ def forward_pass(
     added to spent[0].
     """
     slot, state = origin
-    pace, caps, waiting, reserve = habit
-    initial, moves, when, who, bound, future, shown, copies, _ = day
+    pace, caps, waiting, reserve = rule
+    initial, moves, when, who, bound, future, releasable, copies, _ = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
-    hidden[slot + 1 :] = 1.0
-    law = law_after(initial, moves, slot, state, shown, copies)
-    known = np.searchsorted(when, slot, side="right")
+    suppression[slot + 1 :] = 1.0
+    law = law_after(initial, moves, slot, state, releasable, copies)
+    known = int(np.searchsorted(when, slot, side="right"))
     belief, fresh = np.zeros((size, count)), np.zeros((size, count))
     gap, rooms = np.empty((size, count)), np.empty((2, count))
     secret = np.empty(count, dtype=np.int64)
@@ -67,23 +75,27 @@ def forward_pass(
         share = 1.0 if t == slots - 1 else pace[t]
         left = 1.0
         if share > 0:
-            limits = _gaps(t, law, belief, future[t], day, secret, past, reserve, gap)
+            limits = _fill_gaps(t, law, belief, future[t], day, secret, past, reserve, gap)
             gains, limited = (value[t], waiting[t]), rooms[:, :limits]
-            left = _spend(law, gap, limited, shown[t], gains, share, caps[t], hidden[t], copies)
+            left = _spend_room(
+                law, gap, limited, releasable[t], gains, share, caps[t], suppression[t], copies
+            )
             spent[0] += 6 * size * limits
         for j in range(size):
-            total += mass * law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
+            total += mass * law[j] * (1.0 - suppression[t, j]) * (1.0 + value[t, j])
         mass *= left
-        if t == slots - 1 or left <= THIN or mass * (slots - t) < stop:
+        if t == slots - 1 or left <= SMALLEST_MASS or mass * (slots - t) < stop:
             break
-        spent[0] += _step(law, hidden[t], moves[t], belief, fresh, past)
+        spent[0] += _advance(law, suppression[t], moves[t], belief, fresh, past)
         belief, fresh = fresh, belief
-        past = still_open(law, 0.0, belief, secret, past, settled)
+        past = keep_open_secrets(law, 0.0, belief, secret, past, settled)
     return total
 
 
 @njit(cache=True, error_model="numpy")
-def _step(law: Any, hidden: Any, matrix: Any, belief: Any, fresh: Any, past: int) -> Any:
+def _advance(
+    law: Floats, suppression: Floats, matrix: Floats, belief: Floats, fresh: Floats, past: int
+) -> int:
     """One slot on: the law given suppression, and the beliefs it carries, by the reversed chain.
 
     Returns the number of multiplications.
@@ -91,7 +103,7 @@ def _step(law: Any, hidden: Any, matrix: Any, belief: Any, fresh: Any, past: int
     size, used = law.size, 0
     weight = np.empty(size)
     for k in range(size):
-        weight[k] = law[k] * hidden[k]
+        weight[k] = law[k] * suppression[k]
     total = 0.0
     for j in range(size):
         law[j] = 0.0
@@ -113,29 +125,32 @@ def _step(law: Any, hidden: Any, matrix: Any, belief: Any, fresh: Any, past: int
 
 
 @njit(cache=True, error_model="numpy")
-def law_after(initial: Any, moves: Any, slot: int, state: int, shown: Any, copies: int) -> Any:
+def law_after(
+    initial: Floats, moves: Floats, slot: int, state: int, releasable: Bools, copies: int
+) -> Floats:
     """The law of the slot after a release, or of the first one, for each chain that knows it."""
     if slot < 0:
         return initial.copy()
-    if copies == 1:
-        return moves[slot, state].copy()
     law = np.zeros(initial.size)
-    for place in range(state, initial.size, initial.size // copies):
-        if shown[slot, place]:
-            law += moves[slot, place]
+    if copies == 1:
+        law += moves[slot, state]
+        return law
+    for index in range(state, initial.size, initial.size // copies):
+        if releasable[slot, index]:
+            law += moves[slot, index]
     return law
 
 
 @njit(cache=True, error_model="numpy")
-def _spend(
-    law: Any,
-    gap: Any,
-    rooms: Any,
-    shown: Any,
-    gains: Any,
+def _spend_room(
+    law: Floats,
+    gap: Floats,
+    rooms: Floats,
+    releasable: Bools,
+    gains: tuple[Floats, Floats],
     share: float,
-    caps: Any,
-    hidden: Any,
+    caps: Floats,
+    suppression: Floats,
     copies: int,
 ) -> float:
     """Chooses hidden[j] of one slot, best gain for its room first; returns the mass left.
@@ -155,31 +170,31 @@ def _spend(
     worth = np.full(contexts, -1.0)
     for j in range(contexts):
         if caps[j] > 0:
-            worth[j] = _worth(j, law, gap, scarcity, shown, gains, copies)
+            worth[j] = _gain_per_room(j, law, gap, scarcity, releasable, gains, copies)
     for _ in range(contexts):
         best = np.argmax(worth)
         if worth[best] <= 0:
             break
         worth[best] = -1.0
-        chance = _afford(caps[best], int(best), law, gap, room, copies)
+        chance = _largest_chance(caps[best], int(best), law, gap, room, copies)
         for j in range(best, size, contexts):
-            hidden[j] = 1.0 - chance
+            suppression[j] = 1.0 - chance
             for c in range(limits):
                 room[c] -= law[j] * chance * gap[j, c]
-    return _settle(law, gap, room, hidden)
+    return _verify_rest(law, gap, room, suppression)
 
 
 @njit(cache=True, error_model="numpy")
-def _gaps(
+def _fill_gaps(
     t: int,
-    law: Any,
-    belief: Any,
-    future: Any,
-    day: Any,
-    secret: Any,
+    law: Floats,
+    belief: Floats,
+    future: Floats,
+    day: Arrays,
+    secret: Ints,
     past: int,
-    reserve: Any,
-    gap: Any,
+    reserve: Floats,
+    gap: Floats,
 ) -> int:
     """Fills gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; their number.
 
@@ -204,15 +219,21 @@ def _gaps(
 
 
 @njit(cache=True, error_model="numpy")
-def _worth(
-    context: int, law: Any, gap: Any, scarcity: Any, shown: Any, gains: Any, copies: int
+def _gain_per_room(
+    context: int,
+    law: Floats,
+    gap: Floats,
+    scarcity: Floats,
+    releasable: Bools,
+    gains: tuple[Floats, Floats],
+    copies: int,
 ) -> float:
     """Gain per room of the scarcest secret; -1 when showing the context breaks a bound itself."""
     use, gain, mass = 0.0, 0.0, 0.0
     for j in range(context, law.size, law.size // copies):
         if law[j] <= 0:
             continue
-        if not shown[j]:
+        if not releasable[j]:
             return -1.0
         mass += law[j]
         gain += law[j] * (1.0 + gains[0][j] - gains[1][j])
@@ -224,7 +245,9 @@ def _worth(
 
 
 @njit(cache=True, error_model="numpy")
-def _afford(most: float, context: int, law: Any, gap: Any, room: Any, copies: int) -> float:
+def _largest_chance(
+    most: float, context: int, law: Floats, gap: Floats, room: Floats, copies: int
+) -> float:
     """The largest multiple of 1/65536 up to `most` for which the room lasts."""
     for j in range(context, law.size, law.size // copies):
         for c in range(room.size):
@@ -236,7 +259,7 @@ def _afford(most: float, context: int, law: Any, gap: Any, room: Any, copies: in
 
 
 @njit(cache=True, error_model="numpy")
-def _settle(law: Any, gap: Any, rest: Any, hidden: Any) -> float:
+def _verify_rest(law: Floats, gap: Floats, rest: Floats, suppression: Floats) -> float:
     """The mass left, after looking directly at what is left: Σ a(j) hidden(j) gap(j, c) ≥ 0.
 
     Differences lose all digits when almost everything is shown, so the rest is summed anew; when
@@ -245,24 +268,31 @@ def _settle(law: Any, gap: Any, rest: Any, hidden: Any) -> float:
     for attempt in range(4):
         left = 0.0
         for j in range(law.size):
-            left += law[j] * hidden[j]
+            left += law[j] * suppression[j]
         rest[:] = 0.0
         for j in range(law.size):
-            mass = law[j] * hidden[j]
+            mass = law[j] * suppression[j]
             if mass > 0:
                 for c in range(rest.size):
                     rest[c] += mass * gap[j, c]
-        if (left == 0.0 or left > THIN) and (rest >= 0.0).all():  # also with no secret at all
+        if (left == 0.0 or left > SMALLEST_MASS) and (
+            rest >= 0.0
+        ).all():  # also with no secret at all
             return left
         for j in range(law.size):
-            if hidden[j] < 1:
-                show = math.floor((1.0 - hidden[j]) * (1.0 - 2.0**-10) * COIN_LEVELS) / COIN_LEVELS
-                hidden[j] = 1.0 - show if attempt < 2 and show * COIN_LEVELS >= 2 else 1.0
+            if suppression[j] < 1:
+                chance = (
+                    math.floor((1.0 - suppression[j]) * (1.0 - 2.0**-10) * COIN_LEVELS)
+                    / COIN_LEVELS
+                )
+                suppression[j] = 1.0 - chance if attempt < 2 and chance * COIN_LEVELS >= 2 else 1.0
     return 1.0
 
 
 @njit(cache=True, error_model="numpy")
-def wait_values(moves: Any, slot: int, value: Any, hidden: Any, waiting: Any) -> None:
+def fill_wait_values(
+    moves: Floats, slot: int, value: Floats, suppression: Floats, waiting: Floats
+) -> None:
     """waiting[t, j]: expected releases after j was suppressed at t, under this policy."""
     slots, size = moves.shape[0], moves.shape[1]
     waiting[slots - 1] = 0.0
@@ -270,25 +300,27 @@ def wait_values(moves: Any, slot: int, value: Any, hidden: Any, waiting: Any) ->
         for j in range(size):
             total = 0.0
             for k in range(size):
-                later = (1.0 - hidden[t + 1, k]) * (1.0 + value[t + 1, k])
-                total += moves[t, j, k] * (later + hidden[t + 1, k] * waiting[t + 1, k])
+                later = (1.0 - suppression[t + 1, k]) * (1.0 + value[t + 1, k])
+                total += moves[t, j, k] * (later + suppression[t + 1, k] * waiting[t + 1, k])
             waiting[t, j] = total
 
 
 @njit(cache=True, error_model="numpy")
-def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> float:
+def policy_value(
+    law: Floats, moves: Floats, slot: int, value: Floats, suppression: Floats
+) -> float:
     """Expected releases of a policy for the slots after `slot`; `law` is that of the next one.
 
     hidden[k, j] is for the slot k + 1 after it; slots beyond its rows are suppressed.
     """
     total, size = 0.0, law.size
     before, after = law.copy(), np.empty(size)
-    for k in range(hidden.shape[0]):
+    for k in range(suppression.shape[0]):
         t = slot + 1 + k
         after[:] = 0.0
         for j in range(size):
-            total += before[j] * (1.0 - hidden[k, j]) * (1.0 + value[t, j])
-            weight = before[j] * hidden[k, j]
+            total += before[j] * (1.0 - suppression[k, j]) * (1.0 + value[t, j])
+            weight = before[j] * suppression[k, j]
             if weight > 0.0:
                 for i in range(size):
                     after[i] += weight * moves[t, j, i]
@@ -296,23 +328,23 @@ def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> fl
     return total
 
 
-PACE_FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
+WIN_DECAY = 0.99  # what the win of a pace still counts after the next one
 
 
 @njit(cache=True, error_model="numpy")
-def best_segment(
-    day: Any,
-    origin: Any,
-    value: Any,
-    paces: Any,
-    reserves: Any,
+def find_best_policy(
+    day: Arrays,
+    origin: Origin,
+    value: Floats,
+    paces: Floats,
+    reserves: Floats,
     passes: int,
     stop: float,
     offset: int,
-    habit: Any,
-    wins: Any,
-    best: Any,
-    spent: Any,
+    rule: SpendingRule,
+    wins: Floats,
+    best: Floats,
+    spent: Floats,
 ) -> float:
     """Fills `best` with the best policy that `passes` forward passes find; returns its value.
 
@@ -323,13 +355,13 @@ def best_segment(
     first, then those that won most: wins[v] counts, and is kept up.
     """
     moves, slot = day.moves, origin[0]
-    pace, caps, waiting, reserve = habit
+    pace, caps, waiting, reserve = rule
     slots, size = moves.shape[0], moves.shape[1]
-    hidden = np.ones((slots, size))
+    suppression = np.ones((slots, size))
     kept = waiting.copy()
     free = np.ones((slots, size))
     best[:] = 1.0
-    highest = forward_pass(day, origin, value, habit, stop, best, spent)
+    highest = forward_pass(day, origin, value, rule, stop, best, spent)
     winner, passes = -1, passes - 1
     order = np.argsort(-wins)
     early = offset % paces.shape[0]
@@ -341,43 +373,45 @@ def best_segment(
         for _ in range(2):
             if passes > 0:
                 passes -= 1
-                tried = Habit(paces[variant], free, waiting, reserves[variant])
-                found = forward_pass(day, origin, value, tried, stop, hidden, spent)
+                tried = SpendingRule(paces[variant], free, waiting, reserves[variant])
+                found = forward_pass(day, origin, value, tried, stop, suppression, spent)
                 if found > highest * (1 + 1e-12):
-                    highest, best[:], kept[:], winner = found, hidden, waiting, variant
-                wait_values(moves, slot, value, hidden, waiting)
+                    highest, best[:], kept[:], winner = found, suppression, waiting, variant
+                fill_wait_values(moves, slot, value, suppression, waiting)
     if winner >= 0:
         pace[:], caps[:], reserve[:] = paces[winner], 1.0, reserves[winner]
-        wins *= PACE_FORGOTTEN
+        wins *= WIN_DECAY
         wins[winner] += 1.0
-    begun = Habit(pace, caps, kept, reserve)
-    highest = _climb(day, origin, value, begun, stop, best, highest, passes, offset, spent)
-    wait_values(moves, slot, value, best, waiting)
+    begun = SpendingRule(pace, caps, kept, reserve)
+    highest = _improve_by_coordinates(
+        day, origin, value, begun, stop, best, highest, passes, offset, spent
+    )
+    fill_wait_values(moves, slot, value, best, waiting)
     return highest
 
 
 @njit(cache=True, error_model="numpy")
-def _climb(
-    day: Any,
-    origin: Any,
-    value: Any,
-    habit: Any,
+def _improve_by_coordinates(
+    day: Arrays,
+    origin: Origin,
+    value: Floats,
+    rule: SpendingRule,
     stop: float,
-    best: Any,
+    best: Floats,
     highest: float,
     passes: int,
     offset: int,
-    spent: Any,
+    spent: Floats,
 ) -> float:
     """Changes one pace or one cap at a time, in turn, keeps what helps; returns the value.
 
     Ends when the passes are used up, or when a whole round of changes did not help.
     """
-    pace, caps, fresh, _ = habit
+    pace, caps, fresh, _ = rule
     slot = origin[0]
     slots, size = caps.shape[0], caps.shape[1] // day.copies
     length = slots - 1 - slot
-    hidden = np.ones(caps.shape)
+    suppression = np.ones(caps.shape)
     idle, step = 0, 0
     while passes > 0 and idle < 20 * length * size and length > 0:
         step += 1
@@ -386,19 +420,19 @@ def _climb(
         at = slot + 1 + turn // 5 % length
         which = turn // (5 * length) % size
         table = pace if step % 2 == 0 else caps[:, which]
-        if step % 2 == 1 and not day.shown[at, which]:
+        if step % 2 == 1 and not day.releasable[at, which]:
             continue
         before = table[at]
         table[at] = (turn % 5) / 4.0
         if table[at] == before:
             continue
         passes -= 1
-        found = forward_pass(day, origin, value, habit, stop, hidden, spent)
+        found = forward_pass(day, origin, value, rule, stop, suppression, spent)
         if found > highest * (1 + 1e-9):
             if found > highest * (1 + 1e-5):
                 idle = 0
-            highest, best[:] = found, hidden
-            wait_values(day.moves, slot, value, hidden, fresh)
+            highest, best[:] = found, suppression
+            fill_wait_values(day.moves, slot, value, suppression, fresh)
         else:
             table[at] = before
     return highest

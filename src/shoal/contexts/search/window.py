@@ -13,32 +13,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.contexts.search.adaptive import backwards, table_value
+from shoal.contexts.search.adaptive import releases_backward, value_of_table
 from shoal.contexts.search.beliefs import (
     COIN_LEVELS,
     Codes,
     Day,
     Origin,
-    beliefs_keeping,
+    computed_limits,
     decoded,
     encoded,
     future_beliefs,
-    law_from,
-    releasable,
+    law_after_release,
+    releasable_states,
     upper_bound,
 )
 from shoal.contexts.search.memory import (
     FineCodes,
     Remembering,
-    certified,
-    digits_of,
+    certify_rise,
+    extend_histories,
     fine_decoded,
     fine_encoded,
+    history_digits,
     history_value,
-    spelled,
 )
 from shoal.contexts.search.pacing import Effort
-from shoal.contexts.search.program import SegmentProgram, Stretch
+from shoal.contexts.search.program import SegmentProgram, SegmentTask
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.events.filter import maximise
 
@@ -52,7 +52,7 @@ MIXES = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 LONGEST_SLOTWISE = 24  # slots of a day whose segments are also decided slot by slot
 SLOTWISE_NODES = 800  # (history, state) nodes of such a segment: some tens of milliseconds
 SLOTWISE_MARGINS = (1e-7, 1e-4)  # of each bound: above what the solver rounds, over little mass
-MOST_SHOWN = 1.0 - 2.0**-12  # silence is always possible, so that what follows it has a law
+MAX_RELEASE_CHANCE = 1.0 - 2.0**-12  # silence is always possible, so that what follows it has a law
 NEAR_OPTIMUM = 1e-7  # releases: a policy as near to the optimum of its segment is not improved
 OPTIMAL = 1e-6  # releases of a day: as near to the optimum is called optimal
 
@@ -76,7 +76,7 @@ class Histories:
         return self.short <= OPTIMAL
 
 
-def windowed(
+def search_windows(
     day: Day,
     delta: float,
     base: dict[Origin, Codes],
@@ -91,41 +91,41 @@ def windowed(
     the likeliest ones, get a program, and none once the clock of `work`, if any, has run out.
     """
     effort = Effort.of(work)
-    digits = digits_of(day)
-    shown = releasable(day, future_beliefs(day))
-    all_shown = int(shown.sum())
+    digits = history_digits(day)
+    releasable = releasable_states(day, future_beliefs(day))
+    all_shown = int(releasable.sum())
     if effort.clock is not None:  # what was not looked at for `base` is not looked at now
-        looked = np.zeros_like(shown)
+        looked = np.zeros_like(releasable)
         for slot, state in base:
             looked[slot, state] |= slot >= 0
-        shown &= looked
-    origins = list(backwards(shown))
+        releasable &= looked
+    origins = list(releases_backward(releasable))
     likely = sorted(origins, key=lambda o: -day.prior[o] if o[0] >= 0 else -2.0)[:programs]
     chosen = set(likely)
     value = np.zeros((day.slots, day.size))
     short = np.zeros((day.slots, day.size))  # what later releases lack of their optimum
     policies: dict[Origin, Remembering] = {}
-    complete = len(chosen) == len(origins) and all_shown == shown.sum()
+    complete = len(chosen) == len(origins) and all_shown == releasable.sum()
     for origin in origins:
         slot = origin[0]
         tail = base.get(origin, np.full((0, day.size), COIN_LEVELS - 1, dtype=np.uint16))
         plan, most = Remembering((), tail), np.inf
-        best = table_value(day, origin, tail, value)
+        best = value_of_table(day, origin, tail, value)
         timely = origin in chosen and not effort.late()
         window = fitting_window(day, slot, digits, nodes)[0] if timely else 0
         if window == day.slots - 1 - slot:
             most = 0.0  # of the last slot, after which nothing is shown
         if window:
-            given = Stretch(day, delta, origin, tail, digits, value, shown)
-            found = solved(given, window, effort.seconds())
+            given = SegmentTask(day, delta, origin, tail, digits, value, releasable)
+            found = solve_segment(given, window, effort.seconds())
             most = most + found.most
             if found.plan is not None and found.value > best:
                 plan, best = found.plan, found.value
             if most - best > NEAR_OPTIMUM and day.slots <= LONGEST_SLOTWISE:
-                other = slotwise(given)
+                other = solve_slotwise(given)
                 if other.plan is not None and other.value > best:
                     plan, best = other.plan, other.value
-        lack = max(0.0, most - best) + _later(day, origin, short)
+        lack = max(0.0, most - best) + _later_lack(day, origin, short)
         if slot >= 0:
             value[origin], short[origin] = best, lack
         if plan.codes or (plan.tail < COIN_LEVELS - 1).any():
@@ -134,7 +134,7 @@ def windowed(
     return Histories(policies, digits, best, lack)
 
 
-def slotwise(given: Stretch) -> SolvedWindow:
+def solve_slotwise(given: SegmentTask) -> SolvedWindow:
     """A policy that shows the most slot by slot: each secret is an event, decided by one filter.
 
     At every slot after the release r(h, j) is chosen so that no output, shown or silent, leaves a
@@ -144,50 +144,52 @@ def slotwise(given: Stretch) -> SolvedWindow:
     """
     window, _ = fitting_window(given.day, given.origin[0], given.digits, SLOTWISE_NODES)
     rows = (int(given.digits.max()) + 1) ** max(window - 1, 0)
-    bounds = beliefs_keeping(given.day, given.delta, rows)
+    bounds = computed_limits(given.day, given.delta, rows)
     for margin in SLOTWISE_MARGINS:
         plan = _slot_by_slot(given, window, bounds * (1 - margin))
-        if plan.codes and (reached := kept_value(given, plan)) is not None:
+        if plan.codes and (reached := certified_value(given, plan)) is not None:
             return SolvedWindow(plan, reached, np.inf)
     return SolvedWindow(None, -1.0, np.inf)
 
 
-def kept_value(given: Stretch, plan: Remembering) -> float | None:
+def certified_value(given: SegmentTask, plan: Remembering) -> float | None:
     """The releases a policy leads to; None where it is not certain to keep its bounds.
 
     `certified` decides, in directed rounding.
     """
     day, origin, digits = given.day, given.origin, given.digits
-    if certified(day, origin, plan, digits)[0] > math.nextafter(given.delta, 0.0):
+    if certify_rise(day, origin, plan, digits)[0] > math.nextafter(given.delta, 0.0):
         return None
     return history_value(day, origin, plan, given.value, digits)
 
 
-def _slot_by_slot(given: Stretch, window: int, bounds: Floats) -> Remembering:
+def _slot_by_slot(given: SegmentTask, window: int, bounds: Floats) -> Remembering:
     day, origin, digits = given.day, given.origin, given.digits
-    value, shown = given.value, given.shown
+    value, releasable = given.value, given.releasable
     slot, ahead = origin[0], future_beliefs(day)
-    mass = law_from(day, origin)[None, :]
+    mass = law_after_release(day, origin)[None, :]
     joint = np.zeros((len(bounds), *mass.shape))  # mass together with each secret visited before
     since = day.when > slot
     codes: list[FineCodes] = []
     tail = np.full((day.slots - 1 - slot, day.size), COIN_LEVELS - 1, dtype=np.uint16)
     for t in range(slot + 1, day.slots):
-        told = np.where((day.when < t)[:, None, None], joint, mass * ahead[t].T[:, None, :])
-        chance = _shown_now(mass, told[since], bounds[since], shown[t], 1.0 + value[t])
+        with_secret = np.where((day.when < t)[:, None, None], joint, mass * ahead[t].T[:, None, :])
+        chance = _release_now(
+            mass, with_secret[since], bounds[since], releasable[t], 1.0 + value[t]
+        )
         if t - slot <= window:
             codes.append(fine_encoded(1.0 - chance))
-            hidden = fine_decoded(codes[-1])
+            suppression = fine_decoded(codes[-1])
         else:
             tail[t - slot - 1] = encoded(1.0 - chance)[0]
-            hidden = decoded(tail[t - slot - 1])[None, :]
-        kept, together = mass * hidden, told * hidden
+            suppression = decoded(tail[t - slot - 1])[None, :]
+        kept, together = mass * suppression, with_secret * suppression
         forget = t - slot >= window
         base = np.zeros_like(digits) if forget else digits
         if forget:
             kept, together = kept.sum(axis=0)[None], together.sum(axis=1)[:, None]
-        mass = spelled(kept, day.moves[t], base)
-        moved = [spelled(one, day.moves[t], base) for one in together]
+        mass = extend_histories(kept, day.moves[t], base)
+        moved = [extend_histories(one, day.moves[t], base) for one in together]
         joint = np.array(moved).reshape(len(bounds), *mass.shape)
         total = mass.sum()
         if not total > 0:
@@ -196,9 +198,11 @@ def _slot_by_slot(given: Stretch, window: int, bounds: Floats) -> Remembering:
     return Remembering(tuple(codes), tail)
 
 
-def _shown_now(mass: Floats, told: Floats, bounds: Floats, open_to: Bools, gain: Floats) -> Floats:
+def _release_now(
+    mass: Floats, with_secret: Floats, bounds: Floats, open_to: Bools, gain: Floats
+) -> Floats:
     """r(h, j) of one slot: the most that leaves every belief within its bound; 0 where closed."""
-    gaps = told - bounds[:, None, None] * mass
+    gaps = with_secret - bounds[:, None, None] * mass
     columns = np.flatnonzero((mass > 0) & open_to)
     size = mass.shape[1]
     own = columns % size
@@ -214,14 +218,14 @@ def _shown_now(mass: Floats, told: Floats, bounds: Floats, open_to: Bools, gain:
         scales = np.abs(rows[binding]).max(axis=1, initial=0.0)
         worth = (mass * gain).ravel()[columns]
         scaled = rows[binding] / scales[:, None]
-        most = np.full(len(columns), MOST_SHOWN)
+        most = np.full(len(columns), MAX_RELEASE_CHANCE)
         found[columns] = maximise(worth, scaled, limits[binding] / scales, most).point
-    return np.minimum(found, MOST_SHOWN).reshape(mass.shape)
+    return np.minimum(found, MAX_RELEASE_CHANCE).reshape(mass.shape)
 
 
-def _later(day: Day, origin: Origin, short: Floats) -> float:
+def _later_lack(day: Day, origin: Origin, short: Floats) -> float:
     """What the releases after one lack together: the next one lacks at most the most of any."""
-    slot, law, total = origin[0], law_from(day, origin), 0.0
+    slot, law, total = origin[0], law_after_release(day, origin), 0.0
     for t in range(slot + 1, day.slots):
         some = (short[t] > 0) & (law > 0)
         total += float(law[some] @ short[t][some])
@@ -229,15 +233,15 @@ def _later(day: Day, origin: Origin, short: Floats) -> float:
     return min(total, float(short[slot + 1 :].max(initial=0.0)))
 
 
-def affordable(day: Day, seconds: float) -> tuple[int, int]:
+def affordable_programs(day: Day, seconds: float) -> tuple[int, int]:
     """How many programs, and how many nodes each: what fits into some nominal seconds.
 
     The largest programs that all segments can have; when not even small ones fit, small ones for
     the likeliest segments. A node counts a millisecond, so that equal calls give equal answers.
     """
-    digits = digits_of(day)
-    shown = releasable(day, future_beliefs(day))
-    slots = [-1, *np.argwhere(shown)[:, 0].tolist()]
+    digits = history_digits(day)
+    releasable = releasable_states(day, future_beliefs(day))
+    slots = [-1, *np.argwhere(releasable)[:, 0].tolist()]
     for nodes in NODES:
         sizes = {slot: fitting_window(day, slot, digits, nodes)[1] for slot in set(slots)}
         if sum(PER_NODE * sizes[slot] for slot in slots) <= seconds:
@@ -264,7 +268,7 @@ class SolvedWindow:
     most: float
 
 
-def solved(given: Stretch, window: int, seconds: float = np.inf) -> SolvedWindow:
+def solve_segment(given: SegmentTask, window: int, seconds: float = np.inf) -> SolvedWindow:
     """The best policy of the linear program that, rounded, keeps its bounds for certain.
 
     More and more of the bounds and of the policy is given up, until one passes and no more than
@@ -279,7 +283,7 @@ def solved(given: Stretch, window: int, seconds: float = np.inf) -> SolvedWindow
         most = min(most, solution.most)
         for mix in MIXES:
             plan = Remembering(program.tables(solution, margin, mix), given.tail)
-            if (reached := kept_value(given, plan)) is not None:
+            if (reached := certified_value(given, plan)) is not None:
                 if reached > best.value:
                     best = SolvedWindow(plan, reached, most)
                 break

@@ -141,11 +141,11 @@ def chained_days(plan: Plan, records: Sequences) -> Contexts:
 
 def secret_names(plan: Plan) -> list[str]:
     """The contexts that are sensitive at some slot, or that an event names."""
-    from shoal.contexts.checks.task import parts
+    from shoal.contexts.checks.task import day_and_secrets
 
     if isinstance(plan.task.secrets, Events):
         return sorted(set().union(*(e.states() for e in plan.task.secrets.all_events())))
-    day, secrets = parts(plan.task)
+    day, secrets = day_and_secrets(plan.task)
     shares = secrets.shares(day)
     return [name for j, name in enumerate(day.states) if shares[:, j].any()]
 
@@ -289,14 +289,14 @@ def belief_chart(clock: tuple[str, ...], panels: list[tuple[str, dict[str, Any]]
     from shoal.cli.charts import _png
     from shoal.contexts.views.day import slot_panels
 
-    figure, places = slot_panels(clock, len(panels), 2.4, 0.6)
-    for (title, lines), axes in zip(panels, places, strict=True):
+    figure, panel_axes = slot_panels(clock, len(panels), 2.4, 0.6)
+    for (title, lines), axes in zip(panels, panel_axes, strict=True):
         for name, line in lines.items():
             style: Any = STYLES.get(name, {"color": "#1b7f8c"})
             axes.plot(range(len(clock)), line, label=name, **style)
         axes.set_ylim(-0.02, 1.02)
         axes.set_ylabel(title)
-    places[0].legend(frameon=False, ncols=4, fontsize="small")
+    panel_axes[0].legend(frameon=False, ncols=4, fontsize="small")
     return _png(figure)
 
 

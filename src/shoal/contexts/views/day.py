@@ -123,16 +123,16 @@ def day_rows(plan: Plan, longest: int = MOST_STRETCHES) -> list[dict[str, Any]]:
 
 def _day_of(plan: Plan) -> tuple[DayChain, Any, list[list[str]], Any]:
     """The day, how often each context is shown, why not more often, and beliefs in events."""
-    from shoal.contexts.checks.task import reasons, shown_rates
+    from shoal.contexts.checks.task import release_rates, suppression_reasons
     from shoal.contexts.day import DayChain
 
     day = plan.task.family[0]
     assert isinstance(day, DayChain)
     if not hides_events(plan):
-        return day, shown_rates(plan), reasons(plan), None
-    from shoal.contexts.audit.events import sampled_days
+        return day, release_rates(plan), suppression_reasons(plan), None
+    from shoal.contexts.audit.events import sample_days
 
-    rates, curves = sampled_days(plan)
+    rates, curves = sample_days(plan)
     return day, rates, [["hides an event"] * day.size] * day.slots, curves
 
 
@@ -188,22 +188,22 @@ def day_chart(plan: Plan) -> bytes:
     names = list(dict.fromkeys(name for row in rows for name in row["contexts"]))
     events = event_priors(plan) if hides_events(plan) else []
     figure, panels = slot_panels([row["from"] for row in rows], 1 + bool(events), 2.0, 1.0)
-    places, bottom = range(len(rows)), [0.0] * len(rows)
+    positions, bottom = range(len(rows)), [0.0] * len(rows)
     for name in names:
         heights = [row["contexts"].get(name, 0.0) for row in rows]
-        panels[0].bar(places, heights, bottom=bottom, width=1.0, label=name)
+        panels[0].bar(positions, heights, bottom=bottom, width=1.0, label=name)
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
     rest = [max(row["shown"] - drawn, 0.0) for row, drawn in zip(rows, bottom, strict=True)]
     if max(rest) > 0.005:
-        panels[0].bar(places, rest, bottom=bottom, width=1.0, color="#b7c4cc", label="others")
+        panels[0].bar(positions, rest, bottom=bottom, width=1.0, color="#b7c4cc", label="others")
     panels[0].set_ylim(0, 1.15)
     panels[0].set_ylabel("share of days shown")
     panels[-1].set_xlabel("slot of the day that begins at")
     for number, (words, prior) in enumerate(events):
         spans = [row["beliefs"][number] for row in rows]
-        mean = panels[1].plot(places, [span["mean"] for span in spans], label=words)[0]
+        mean = panels[1].plot(positions, [span["mean"] for span in spans], label=words)[0]
         low, high = ([span[key] for span in spans] for key in ("least", "most"))
-        panels[1].fill_between(places, low, high, color=mean.get_color(), alpha=0.2)
+        panels[1].fill_between(positions, low, high, color=mean.get_color(), alpha=0.2)
         panels[1].axhline(prior, color=mean.get_color(), linestyle=":")
         panels[1].set_ylabel("belief")
         panels[1].set_ylim(0, 1)

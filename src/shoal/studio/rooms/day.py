@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.contexts.attack import attack_contexts, attack_events
-from shoal.contexts.audit.events import sampled_days
-from shoal.contexts.checks.task import shown_rates
+from shoal.contexts.audit.events import sample_days
+from shoal.contexts.checks.task import release_rates
 from shoal.contexts.day import DayChain, fit_day
 from shoal.core.charge import Rng
 from shoal.core.codec import Floats
@@ -291,7 +291,7 @@ def calendar(found: Plan, sensitive: list[str]) -> dict[str, Any]:
     day = _day(found)
     prior = day.marginals()
     events = hides_events(found)
-    rates = np.minimum(sampled_days(found)[0], prior) if events else shown_rates(found)
+    rates = np.minimum(sample_days(found)[0], prior) if events else release_rates(found)
     share = np.where(prior > 0, rates / np.where(prior > 0, prior, 1), np.nan)
     return {
         "contexts": list(day.states),

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.mask import dense_chain
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain, fit_day
-from shoal.contexts.search import pacing
+from shoal.contexts.search import limits
 from shoal.contexts.secrets import SensitiveContexts
 
 CONTEXTS = ("lying_down", "sitting", "standing", "walking", "active")
@@ -108,7 +108,7 @@ def compared(name: str, day: DayChain, secret: str, seconds: float) -> None:
 
 def main() -> None:
     quick = "--quick" in sys.argv
-    pacing.load_compiled()
+    limits.load_compiled()
     for seconds in (1.0, 5.0) if quick else (5.0, 10.0, 15.0, 30.0):
         planned("dense", dense_chain(19, 96), "0", "mask-adaptive", seconds)
     for check in ("mask-adaptive",) if quick else ("mask-adaptive", "mask-optimal", "best"):

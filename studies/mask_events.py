@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.contexts.attack import attack_contexts, run_day as run_day
+from shoal.contexts.attack import attack_contexts, run_day
 from shoal.contexts.audit.events import event_beliefs
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain

@@ -21,7 +21,8 @@ from shoal.contexts.search.adaptive import (
     simulatable_segments,
 )
 from shoal.contexts.search.beliefs import (
-    future_beliefs,
+    Day,
+    jointly_releasable,
     memoryless_rise,
     prepare,
     releasable_states,
@@ -29,13 +30,13 @@ from shoal.contexts.search.beliefs import (
     vector_value,
 )
 from shoal.contexts.search.greedy import (
-    best_on_grid,
     keeps_every_bound,
     prior_order,
     restart_orders,
     search_vector,
 )
 from shoal.contexts.search.window import search_windows
+from shoal.core.codec import Floats
 from tests.mask_enumeration import (
     HIDDEN,
     beliefs,
@@ -51,6 +52,34 @@ DATA = Path(__file__).parent / "data"
 CHAINS: list[dict[str, Any]] = json.loads((DATA / "mask_chains.json").read_text())["cases"]
 PAPER = {case["id"]: case for case in json.loads((DATA / "mask_paper.json").read_text())}
 TENTHS = np.arange(11) / 10
+
+
+def best_on_grid(day: Day, levels: list[float]) -> Floats:
+    """Return the private vector on the grid with the most releases, by exhaustive search.
+
+    Entries are fixed one after the other. A branch is cut when it is not private with all later
+    entries suppressed, or when releasing all later ones would not beat the best vector found.
+    """
+    releasable = jointly_releasable((day,))
+    entries = [int(p) for p in prior_order(day) if releasable.flat[p]]
+    gain = day.prior.ravel()[entries]
+    rest = [float(gain[depth:].sum()) for depth in range(len(entries) + 1)]
+    best = [(-1.0, np.ones(releasable.shape))]
+
+    def follow(depth: int, suppression: Floats, reached: float) -> None:
+        if reached + rest[depth] <= best[0][0] + 1e-12 or not keeps_every_bound(day, suppression):
+            return
+        if depth == len(entries):
+            if memoryless_rise(day, suppression) <= day.delta:
+                best[0] = (reached, suppression.copy())
+            return
+        for level in sorted(levels):
+            suppression.flat[entries[depth]] = level
+            follow(depth + 1, suppression, reached + gain[depth] * (1 - level))
+        suppression.flat[entries[depth]] = 1.0
+
+    follow(0, np.ones(releasable.shape), 0.0)
+    return best[0][1]
 
 
 def fractions(nested: Any) -> Any:
@@ -77,7 +106,7 @@ def stored_day(found: dict[str, Any]) -> Any:
 def test_priors_and_releasable_states(found: dict[str, Any]) -> None:
     day = stored_day(found)
     assert day.prior == pytest.approx(np.array(found["prior"]), abs=1e-12)
-    shown = releasable_states(day, future_beliefs(day))
+    shown = releasable_states(day, day.future)
     assert shown.astype(int).tolist() == found["feasible_release"]
     assert upper_bound([day]) == pytest.approx(found["upper_bound_trivial"], abs=1e-9)
 

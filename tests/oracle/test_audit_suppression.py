@@ -16,7 +16,7 @@ from shoal.audit.exact import audit
 from shoal.contexts.audit.rise import suppression_chance
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import VectorMask
-from shoal.contexts.search import pacing, window
+from shoal.contexts.search import limits, window
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
@@ -104,7 +104,7 @@ def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch
     for _ in range(wanted):
         delta = Fraction(int(rng.integers(1, 10)), 20)
         task = random_task(rng, long=True)
-        with pacing.time_limit(Fraction(1, 50), row, clock=None):
+        with limits.time_limit(Fraction(1, 50), row, clock=None):
             plan = MECHANISMS[row].calibrate(task, delta)
         found = audit(plan)
         assert found.exact
@@ -208,7 +208,9 @@ def test_deciding_slot_by_slot_keeps_the_promise_and_comes_near_the_optimum(
     tasks = [task for task in tasks if task.family[0].tied != 1]
     best = [MECHANISMS["mask-optimal"].calibrate(task, Fraction(1, 10)) for task in tasks]
     base = [MECHANISMS["mask-adaptive"].calibrate(task, Fraction(1, 10)) for task in tasks]
-    monkeypatch.setattr(window, "solve_segment", lambda *_: window.SolvedWindow(None, -1.0, math.inf))
+    monkeypatch.setattr(
+        window, "solve_segment", lambda *_: window.SolvedWindow(None, -1.0, math.inf)
+    )
     for task, optimum, table in zip(tasks, best, base, strict=True):
         plan = calibrated(MECHANISMS["mask-optimal"], task, Fraction(1, 10))
         found = audit(plan)

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.contexts.checks.rows import compare_checks, mask
 from shoal.contexts.day import DayChain
-from shoal.contexts.search import pacing
+from shoal.contexts.search import limits
 from shoal.contexts.search.adaptive import (
     next_releases,
     occurring_segments,
@@ -21,21 +21,15 @@ from shoal.contexts.search.adaptive import (
 )
 from shoal.contexts.search.beliefs import prepare, segment_rise
 from shoal.contexts.search.greedy import keeps_every_bound, prior_order, search_vector
-from shoal.contexts.search.pacing import (
-    SPEED,
-    Effort,
-    Pacing,
-    SearchEnded,
-    affordable_passes,
-    likeliest_states,
-)
+from shoal.contexts.search.limits import SPEED, Effort, SearchEnded
+from shoal.contexts.search.pacing import Pacing, affordable_passes, likeliest_states
 from shoal.contexts.search.window import search_windows
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
 from shoal.core.errors import Refused
 from shoal.mechanisms.table import MECHANISMS, verify_promise
 
-CHECKS = list(pacing.WORK_SHARES)
+CHECKS = list(limits.WORK_SHARES)
 TENTHS = np.arange(11) / 10
 CLINIC = SensitiveContexts.of("0")
 DELTA = Fraction(1, 10)
@@ -133,15 +127,15 @@ def test_checks_side_by_side_are_ordered_as_they_should_be() -> None:
 
 
 def test_a_limit_is_shared_out_and_time_that_is_not_used_is_passed_on() -> None:
-    with pacing.time_limit(100, clock=lambda: 0.0):
-        for check, share in pacing.WORK_SHARES.items():
-            assert pacing.effort_for(check).work == pytest.approx(100 * share * SPEED)
-        last = pacing.effort_for("mask-optimal")
-        assert last.seconds() == pytest.approx(100 * pacing.READY)
-    with pacing.time_limit(100, "mask-hybrid", clock=None):
-        assert pacing.effort_for("mask-hybrid").work == pytest.approx(100 * SPEED)
-        assert pacing.effort_for("mask-hybrid").seconds() == np.inf
-    assert pacing.effort_for("mask-adaptive").work == pacing.SECONDS * SPEED
+    with limits.time_limit(100, clock=lambda: 0.0):
+        for check, share in limits.WORK_SHARES.items():
+            assert limits.effort_for(check).work == pytest.approx(100 * share * SPEED)
+        last = limits.effort_for("mask-optimal")
+        assert last.seconds() == pytest.approx(100 * limits.LIMITS.search_share)
+    with limits.time_limit(100, "mask-hybrid", clock=None):
+        assert limits.effort_for("mask-hybrid").work == pytest.approx(100 * SPEED)
+        assert limits.effort_for("mask-hybrid").seconds() == np.inf
+    assert limits.effort_for("mask-adaptive").work == limits.SECONDS * SPEED
 
 
 def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> None:
@@ -151,10 +145,10 @@ def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> N
         found.append(1)
         return len(found)
 
-    with pacing.time_limit(1, clock=None):
-        assert [pacing.compute_once("key", find) for _ in range(3)] == [1, 1, 1]
-        assert pacing.compute_once("other", find) == 2
-    assert [pacing.compute_once("key", find) for _ in range(2)] == [3, 4]
+    with limits.time_limit(1, clock=None):
+        assert [limits.compute_once("key", find) for _ in range(3)] == [1, 1, 1]
+        assert limits.compute_once("other", find) == 2
+    assert [limits.compute_once("key", find) for _ in range(2)] == [3, 4]
 
 
 def test_an_effort_counts_work_and_seconds() -> None:
@@ -222,15 +216,15 @@ def test_what_a_late_search_does_not_come_to_is_never_shown() -> None:
 
 def test_checks_whose_turn_comes_too_late_say_so() -> None:
     time = [0.0]
-    with pacing.time_limit(1, clock=lambda: time[0]):
-        pacing.start_turn("mask-simulatable")
+    with limits.time_limit(1, clock=lambda: time[0]):
+        limits.start_turn("mask-simulatable")
         time[0] = 2.0
         with pytest.raises(Refused, match="the time limit of 1 s was over before its turn"):
-            pacing.start_turn("mask-adaptive")
+            limits.start_turn("mask-adaptive")
     time[0] = 0.0
-    with pacing.time_limit(1, clock=lambda: time[0]):
+    with limits.time_limit(1, clock=lambda: time[0]):
         time[0] = 2.0
-        assert pacing.start_turn("mask-adaptive").late()
+        assert limits.start_turn("mask-adaptive").late()
 
 
 def test_a_search_that_is_late_says_so_and_a_greedy_one_keeps_what_it_has() -> None:
@@ -305,8 +299,8 @@ def test_rises_below_a_level_are_not_told_apart_and_those_above_are_exact() -> N
 def test_every_proved_check_has_a_share() -> None:
     others = {"mask-sensitive", "mask-online"}  # not proved, and for events
     names = {name for name in MECHANISMS if name.startswith("mask-")} - others
-    assert set(pacing.WORK_SHARES) == names
-    assert sum(pacing.WORK_SHARES.values()) == pytest.approx(1.0)
+    assert set(limits.WORK_SHARES) == names
+    assert sum(limits.WORK_SHARES.values()) == pytest.approx(1.0)
 
 
 def test_a_stream_goes_on_with_the_plan_it_began_with() -> None:
@@ -367,10 +361,10 @@ def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
 def test_loading_is_no_part_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh process loads compiled loops for a second or more before its first search."""
     time = [0.0]
-    monkeypatch.setattr(pacing, "load_compiled", lambda: time.__setitem__(0, 50.0))
-    with pacing.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
-        found = pacing.effort_for("mask-adaptive").seconds()
-        assert found == pytest.approx(10 * pacing.READY)
+    monkeypatch.setattr(limits, "load_compiled", lambda: time.__setitem__(0, 50.0))
+    with limits.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
+        found = limits.effort_for("mask-adaptive").seconds()
+        assert found == pytest.approx(10 * limits.LIMITS.search_share)
     time[0] = 0.0
-    with pacing.time_limit(10, clock=None):
+    with limits.time_limit(10, clock=None):
         assert time[0] == 0.0

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.contexts.checks import rows
 from shoal.contexts.day import DayChain
-from shoal.contexts.search import adaptive, pacing
+from shoal.contexts.search import adaptive, limits, pacing
 from shoal.contexts.search.adaptive import block_diagonal, releases_backward
 from shoal.contexts.search.beliefs import (
     Day,
@@ -20,7 +20,7 @@ from shoal.contexts.search.beliefs import (
     prepare,
     segment_rise,
 )
-from shoal.contexts.search.pacing import Effort, SlowSearch
+from shoal.contexts.search.limits import Effort, SlowSearch
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.mechanisms.table import verify_promise
@@ -78,6 +78,7 @@ def test_what_is_kept_of_a_bound_lets_a_stream_go_on_after_a_silence() -> None:
 def test_a_long_day_is_private_whenever_the_clock_ends_its_search(
     looks: int, check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "LONG_DAY", 20)
     monkeypatch.setattr(pacing, "LONG_DAY", 20)
     monkeypatch.setattr(adaptive, "LONG_DAY", 20)
     now = [0.0]
@@ -96,39 +97,44 @@ def test_a_long_day_is_private_whenever_the_clock_ends_its_search(
 
 
 def test_best_leaves_out_the_checks_that_do_not_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LONG_DAY", 20)
     monkeypatch.setattr(pacing, "LONG_DAY", 20)
     monkeypatch.setattr(adaptive, "LONG_DAY", 20)
     plan = rows.mask(lasting(30), CLINIC, delta=DELTA, seconds=1, clock=None)
     assert plan.mechanism == "mask-adaptive"
     with (
-        pacing.time_limit(1, clock=None),
+        limits.time_limit(1, clock=None),
         pytest.raises(Refused, match="mask-optimal is not tried for days of more than 20 slots"),
     ):
-        pacing.refuse_long_days("mask-optimal", 30)
-    with pacing.time_limit(1, "mask-optimal", clock=None):
-        pacing.refuse_long_days("mask-optimal", 30)
-    with pacing.time_limit(1, clock=None):
-        pacing.refuse_long_days("mask-optimal", 20)
+        limits.refuse_long_days("mask-optimal", 30)
+    with limits.time_limit(1, "mask-optimal", clock=None):
+        limits.refuse_long_days("mask-optimal", 30)
+    with limits.time_limit(1, clock=None):
+        limits.refuse_long_days("mask-optimal", 20)
 
 
 def test_the_budget_is_shared_among_the_checks_that_are_tried() -> None:
     tried = ["mask-simulatable", "mask-adaptive"]
-    with pacing.time_limit(11, clock=lambda: 0.0, among=tried):
-        assert pacing.effort_for("mask-adaptive").work == pytest.approx(10 * pacing.SPEED)
-        assert pacing.effort_for("mask-adaptive").seconds() == pytest.approx(11 * pacing.READY)
-        assert pacing.effort_for("mask-simulatable").seconds() == pytest.approx(pacing.READY)
+    with limits.time_limit(11, clock=lambda: 0.0, among=tried):
+        assert limits.effort_for("mask-adaptive").work == pytest.approx(10 * limits.SPEED)
+        assert limits.effort_for("mask-adaptive").seconds() == pytest.approx(
+            11 * limits.LIMITS.search_share
+        )
+        assert limits.effort_for("mask-simulatable").seconds() == pytest.approx(
+            limits.LIMITS.search_share
+        )
 
 
 def test_a_search_that_may_take_long_warns_before_it_begins() -> None:
-    work = 20 * pacing.SPEED
+    work = 20 * limits.SPEED
     with pytest.warns(SlowSearch, match="1,440 slots of 5 contexts may take 40 s"):
-        pacing.warn_if_slow(1440, 5, Effort(work))
+        limits.warn_if_slow(1440, 5, Effort(work))
     with pytest.warns(SlowSearch, match="may take 35 s"):
-        pacing.warn_if_slow(1440, 5, Effort(60 * pacing.SPEED, clock=lambda: 0.0, ends=35.0))
+        limits.warn_if_slow(1440, 5, Effort(60 * limits.SPEED, clock=lambda: 0.0, ends=35.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pacing.warn_if_slow(288, 19, Effort(work))
-        pacing.warn_if_slow(1440, 5, Effort(work, clock=lambda: 0.0, ends=25.0))
+        limits.warn_if_slow(288, 19, Effort(work))
+        limits.warn_if_slow(1440, 5, Effort(work, clock=lambda: 0.0, ends=25.0))
 
 
 def test_seconds_put_aside_for_the_finished_plan_are_not_spent() -> None:

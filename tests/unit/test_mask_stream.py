@@ -22,8 +22,8 @@ from shoal.contexts.checks.rows import mask
 from shoal.contexts.checks.task import release_rates, suppression_reasons
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
-from shoal.contexts.search import pacing
-from shoal.contexts.search.pacing import SPEED
+from shoal.contexts.search import limits
+from shoal.contexts.search.limits import SPEED
 from shoal.contexts.secrets import CurrentState, SensitiveContexts, joint_contexts
 from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after
 from shoal.core.errors import BudgetError, InputError, SpecError
@@ -428,7 +428,7 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
         choose(request.task, request.epsilon(), request.mechanism)
         choose(request.task, request.epsilon(), "mask-hybrid")  # looks at the same probabilities
     choose(request.task, request.epsilon(), request.mechanism)
-    assert seen == [60.0, pacing.SECONDS]
+    assert seen == [60.0, limits.SECONDS]
     spec.write_text(SPEC.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "60"'))
     with pytest.raises(SpecError, match=r"privacy\.time_limit is '60'"):
         read_request(spec).limited()

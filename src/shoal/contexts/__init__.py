@@ -1,4 +1,4 @@
-"""Streams of contexts: days, sensitive contexts, checks that show or suppress."""
+"""Streams of contexts: days, sensitive contexts, and checks that release or suppress them."""
 
 from __future__ import annotations
 

@@ -85,15 +85,15 @@ class ContextCurves(EventCurves):
     labelled: tuple[tuple[str, Floats, Floats], ...] = ()
 
     def weak_rise(self) -> float | None:
-        """The highest rise of a belief of somebody who knows frequencies alone."""
+        """Return the highest rise of a belief of an adversary who knows frequencies alone."""
         return None if self.weak is None else float((self.weak - self.before).max())
 
     def labelled_rise(self) -> float:
-        """The highest rise of a belief of somebody who is unsure of labels."""
+        """Return the highest rise of a belief of an adversary who is unsure of labels."""
         return max((float((b - a).max()) for _, a, b in self.labelled), default=0.0)
 
     def highest_rise(self) -> tuple[float, float]:
-        """The highest rise of a belief under naive masking and under the plan."""
+        """Return the highest rise of a belief under naive masking and under the plan."""
         return float((self.naive - self.before).max()), float((self.after - self.before).max())
 
 
@@ -105,7 +105,7 @@ def attack_contexts(
     adversary: int = 0,
     events: Sequence[TimeEvent] | None = None,
 ) -> ContextCurves:
-    """One day run through the plan and through naive masking, and what each gives away.
+    """Run one day through the plan and through naive masking; return what each gives away.
 
     `adversary` is the chain of the family that is held. `events` are asked about beside the single
     slots: by default having been in each sensitive context at all.
@@ -139,7 +139,7 @@ def attack_events(
     adversary: int = 0,
     events: Sequence[TimeEvent] = (),
 ) -> EventCurves:
-    """One day run through an online plan, and through one that hides just the contexts it names.
+    """Run one day through an online plan and through naive masking of the events' contexts.
 
     `events` are asked about beside those of the plan.
     """
@@ -152,7 +152,7 @@ def attack_events(
 
 
 def naive_events(task: Task, amount: Fraction) -> Plan:
-    """What people try first: the contexts that events name are hidden, everything else is shown."""
+    """Return the plan that suppresses exactly the contexts that events name. It is not private."""
     secrets, day = task.secrets, task.family[0]
     if not (isinstance(secrets, Events) and isinstance(day, DayChain)):
         raise InputError("the secrets are not events of a day")
@@ -174,7 +174,7 @@ def naive_events(task: Task, amount: Fraction) -> Plan:
 def naive_event_rises(
     task: Task, amount: Fraction, days: int = 24, seed: int = 1
 ) -> list[tuple[str, float, float]]:
-    """Each event in words, the belief before, and the highest belief on random days."""
+    """Return each event in words, the belief before, and the highest belief on random days."""
     plan, rng = naive_events(task, amount), SeededRng(seed)
     day, secrets = task.family[0], task.secrets
     assert isinstance(day, DayChain)
@@ -198,7 +198,7 @@ def _run_both(
     events: Sequence[TimeEvent],
     adversary: int,
 ) -> tuple[EventCurves, Output, Output]:
-    """One day run through both plans, and what is seen of it, slots not read told from silence.
+    """Run one day through both plans; return curves and what is seen, unread slots marked.
 
     Events that are certain or impossible have no curve.
     """
@@ -228,7 +228,7 @@ def _run_both(
 def _label_beliefs(
     day: DayChain, secrets: SensitiveContexts, after: Floats
 ) -> tuple[tuple[str, Floats, Floats], ...]:
-    """The belief in each fact when every label of a state is alike, before and after."""
+    """Return the belief in each fact, before and after, when all labels of a state are alike."""
     fair = [(names, secrets.fair(names, day)) for names, _ in secrets.facts(day.slots)]
     return tuple(
         (" or ".join(names), day.marginals() @ chance, after @ chance)
@@ -237,7 +237,7 @@ def _label_beliefs(
 
 
 def run_day(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
-    """What a day's contexts become; those that are None were not read."""
+    """Return the outputs of a plan for one day; contexts that are None were not read."""
     state, outputs = machine_of(plan).init(), []
     for context in contexts:
         in_time("the attack")
@@ -249,7 +249,7 @@ def run_day(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
 def context_beliefs(
     plan: Plan, output: Output, adversary: int = 0, *, frequencies_only: bool = False
 ) -> Floats:
-    """P(X_t = j | output) for one complete output, (slots, states), by one who knows the plan.
+    """Return P(X_t = j | output), (slots, states), of one complete output.
 
     `adversary` is the chain of the family that is held; with `frequencies_only` its slots are
     taken for independent. Slots that were not read are UNREAD. Refused when the output cannot occur
@@ -285,9 +285,11 @@ def context_beliefs(
 def beliefs_between(
     day: Day, origin: Origin, until: int, state: int, suppression: list[Floats], digits: Ints
 ) -> Floats:
-    """Beliefs in the slots strictly between two releases, forward and backward over histories.
+    """Return the beliefs of the slots strictly between two releases.
 
-    hidden[k][h, j] suppresses state j, k slots after the release, with history h before it.
+    Forward and backward over histories.
+
+    suppression[k][h, j] suppresses state j, k slots after the release, with history h before it.
     """
     slot, base = origin[0], int(digits.max(initial=0)) + 1
     forward = [law_after_release(day, origin)[None, :]]
@@ -330,7 +332,7 @@ def tables(body: Any) -> Tables:
 
 # A weak adversary who learns a chain from what is released of it, day after day.
 #
-# The paper's second learning challenge (LC2): somebody who begins with frequencies and has only
+# The paper's second learning challenge (LC2): an adversary who starts with frequencies and has only
 # the outputs to learn from. Götz, Nath & Gehrke 2012, Section 6.
 
 
@@ -340,7 +342,7 @@ EM_ROUNDS = 60  # of expectation and maximisation
 def rises_while_learning(
     plan: Plan, days: Sequence[int], seed: int, *, truth: int = 0
 ) -> list[tuple[float, float]]:
-    """The highest rise of a belief after so many days of watching, as believed and in truth.
+    """Return the highest rises, as believed and in truth, after so many days of watching.
 
     The adversary begins with the frequencies of the chain `truth` of the family, slots taken for
     independent, watches days of the plan's outputs and fits a chain to them. The first number of
@@ -364,7 +366,7 @@ def rises_while_learning(
 
 
 def fit_to_outputs(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayChain:
-    """The day chain that fits outputs of a plan, by expectation and maximisation from `start`.
+    """Fit a day chain to outputs of a plan by expectation maximisation from `start`.
 
     One day of `start` is counted in, so that nothing is ruled out for want of data; the first slot
     keeps its law. Plans whose suppression depends on hidden visits are refused: an observer
@@ -387,7 +389,7 @@ def fit_to_outputs(plan: Plan, outputs: Sequence[Output], start: DayChain) -> Da
 
 
 def expected_steps(likelihood: Floats, initial: Floats, matrices: Floats) -> Floats:
-    """Σ over days of P(X_t = x, X_{t+1} = y | shown), (slots - 1, states, states).
+    """Return Σ over days of P(X_t = x, X_{t+1} = y | output), (slots - 1, states, states).
 
     `likelihood` (days, slots, states) is that of what was shown in each slot given its state.
     """
@@ -405,7 +407,7 @@ def expected_steps(likelihood: Floats, initial: Floats, matrices: Floats) -> Flo
 
 
 def _likelihood(plan: Plan, output: Output) -> Floats:
-    """P(what a slot shows | its state), given what was shown before it, (slots, states)."""
+    """Return P(output of a slot | its state), given earlier outputs, (slots, states)."""
     known = TableMemory(plan, tables(plan.body))
     rows = np.zeros((len(output), len(known.states)))
     for slot, output_now in enumerate(output):

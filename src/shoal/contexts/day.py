@@ -47,6 +47,7 @@ class DayChain(Law):
     start_minute: int = 0
 
     def __post_init__(self) -> None:
+        """Check shapes and rows, and lock the arrays."""
         states = checked_states(self.states)
         size = len(states)
         initial = checked_rows(self.initial, "initial", (size,))
@@ -76,7 +77,7 @@ class DayChain(Law):
         slots: int | None = None,
         **rest: Any,
     ) -> Self:
-        """A day from plain lists or sparse matrices, one per step.
+        """Return a day from plain lists or sparse matrices, one per step.
 
         A single matrix with `slots` is used for every step.
         """
@@ -96,10 +97,11 @@ class DayChain(Law):
 
     @classmethod
     def joined(cls, days: Sequence[DayChain]) -> DayChain:
-        """Days that are independent of each other, one after the other, as one long chain.
+        """Return independent days, one after the other, as one long chain.
 
-        What an event over a week is about: where one is begins anew at midnight, what has happened
-        does not. Clocks must go on where the day before ends, so days of a week have 24 hours.
+        This is the model for an event over a week: each day starts from its initial law, and what
+        has happened stays. The clock must continue where the day before ends, so days of a week
+        have 24 hours.
         """
         if not days:
             raise InputError("days is empty; give at least one day chain")
@@ -137,7 +139,7 @@ class DayChain(Law):
         return self.slots
 
     def marginals(self) -> Floats:
-        """P(X_t = x), one row per slot: an adversary's belief before any output."""
+        """Return P(X_t = x), (slots, states): an adversary's belief before any output."""
         rows = np.empty((self.slots, self.size))
         rows[0] = self.initial
         for t, matrix in enumerate(self.transition):
@@ -145,13 +147,15 @@ class DayChain(Law):
         return rows
 
     def without_memory(self) -> Self:
-        """The same law of every slot, slots independent: all that frequencies tell."""
+        """Return the day with the same law of every slot and independent slots."""
         laws = self.marginals()
         rows = np.repeat(laws[1:, None, :], self.size, axis=1)
         return replace(self, transition=rows / rows.sum(axis=2, keepdims=True))
 
     def support(self) -> Bools:
-        """Which states each slot can take; followed as booleans, so underflow hides nothing."""
+        """Return the mask (slots, states) of possible states; computed on masks, so nothing
+        underflows.
+        """
         possible = np.zeros((self.slots, self.size), dtype=np.bool_)
         possible[0] = self.initial > 0
         for t, matrix in enumerate(self.transition):
@@ -159,7 +163,7 @@ class DayChain(Law):
         return possible
 
     def sample(self, rng: Rng) -> Ints:
-        """State indices of one random day. Model data only: not a private release."""
+        """Draw the state indices of one random day. Model data only: not a private release."""
         draws = uniforms(self.slots, rng)
         path = np.empty(self.slots, dtype=np.int64)
         row = self.initial
@@ -170,7 +174,9 @@ class DayChain(Law):
         return path
 
     def clock(self, slot: int) -> str:
-        """When slot `slot` (from 0) begins, as "09:30"; its number when slots have no clock."""
+        """Return when slot `slot` (from 0) begins, as "09:30"; its number when slots have no
+        clock.
+        """
         if not self.slot_minutes:
             return str(slot + 1)
         day, minute = divmod(self.start_minute + slot * self.slot_minutes, 1440)
@@ -178,7 +184,7 @@ class DayChain(Law):
         return f"day {day + 1} {time}" if day else time
 
     def walk(self) -> Walk:
-        """One matrix per step; a day of one slot has none to use."""
+        """Return the day as a walk with one matrix per step; a day of one slot has none to use."""
         shown, several = np.arange(self.size), self.slots > 1
         matrices = self.transition if several else np.eye(self.size)[None]
         return Walk(self.states, self.initial, matrices, shown, (shown,), self.slots, several)
@@ -207,7 +213,7 @@ def _clock(minute: int) -> str:
 
 
 def _with_idle_rows(transition: Floats, initial: Floats) -> Floats:
-    """`transition` with the empty rows of states that cannot occur set to "stay".
+    """Return `transition` with empty rows of states that cannot occur replaced by "stay".
 
     Such a row is never used; a state that can occur still needs a law.
     """
@@ -224,7 +230,7 @@ def _with_idle_rows(transition: Floats, initial: Floats) -> Floats:
 
 
 def _stacked(transition: Any, size: int) -> Floats:
-    """Dense matrices from a nested list, an array, or scipy's sparse matrices."""
+    """Return dense matrices from a nested list, an array, or scipy's sparse matrices."""
     if hasattr(transition, "toarray"):
         return np.asarray(transition.toarray(), dtype=np.float64)
     if not isinstance(transition, np.ndarray) and any(hasattr(m, "toarray") for m in transition):
@@ -262,7 +268,7 @@ def fit_day(
     hours: str | None = None,
     **columns: Any,
 ) -> DayChain:
-    """The chain with P_t(x, y) = (n_t(x, y) + s·m(x, y)) / (n_t(x) + s): s = smoothing.
+    """Fit the chain with P_t(x, y) = (n_t(x, y) + s·m(x, y)) / (n_t(x) + s): s = smoothing.
 
     n_t(x, y) counts the days on which y followed x after slot t, added up over `spread` slots to
     either side; pairs with a missing reading do not count. m(x, ·) mixes, half and half, the law
@@ -314,7 +320,7 @@ def _refusal_of_empty_start(coded: Ints, start_minute: int, slot_minutes: int) -
 def likeliest_smoothing(
     days: Sequence[Trace], *, states: Sequence[Any] | None = None, spread: int = 0
 ) -> float:
-    """Which of AMOUNTS makes days likeliest under the chain of the others; the first of equals.
+    """Return which of AMOUNTS makes left-out days likeliest under the chain of the others.
 
     Days are left out in turn, in at most 20 groups. Needs two days.
     """
@@ -327,6 +333,7 @@ def likeliest_smoothing(
     groups = np.arange(len(days)) % min(len(days), 20)
 
     def likelihood(amount: float) -> float:
+        """Return the log-likelihood of all days, each under the chain of the other groups."""
         total = 0.0
         for group in range(int(groups.max()) + 1):
             rest = [day for day, own in zip(days, groups, strict=True) if own != group]
@@ -338,7 +345,7 @@ def likeliest_smoothing(
 
 
 def log_likelihood(day: DayChain, coded: Any) -> float:
-    """log P of several days of indices (-1: no reading), -inf when one of them is impossible.
+    """Return log P of days of indices (-1: no reading), -inf when one of them is impossible.
 
     Slots without a reading, and the moves into and out of them, are left out.
     """
@@ -355,7 +362,7 @@ def log_likelihood(day: DayChain, coded: Any) -> float:
 def fit_day_kinds(
     days: Mapping[Any, Trace], kind: Callable[[Any], str], **options: Any
 ) -> dict[str, DayChain]:
-    """One chain per kind of day, such as weekday and weekend; all on the same states.
+    """Fit one chain per kind of day, such as weekday and weekend, all on the same states.
 
     `kind` must be public: which chain is used may depend on the date, never on the contexts.
     """
@@ -372,7 +379,7 @@ def fit_day_kinds(
 
 
 def _coded(days: Sequence[Trace], states: Sequence[Any] | None) -> tuple[tuple[str, ...], Any]:
-    """Names, and a (days, slots) table of indices, -1 where there is no reading."""
+    """Return names, and a (days, slots) table of indices, -1 where there is no reading."""
     if not days:
         raise DataError("no day is given; give at least one")
     lengths = {len(day) for day in days}
@@ -393,6 +400,7 @@ def _coded(days: Sequence[Trace], states: Sequence[Any] | None) -> tuple[tuple[s
 
 
 def _counts(coded: Any, size: int) -> Floats:
+    """Return the counts (slots - 1, states, states) of steps whose both slots have a reading."""
     counts = np.zeros((coded.shape[1] - 1, size, size))
     for t in range(coded.shape[1] - 1):
         before, after = coded[:, t], coded[:, t + 1]
@@ -408,12 +416,12 @@ def _spread(counts: Floats, slots: int) -> Floats:
 
 
 def _rows(counts: Floats, prior: Floats, amount: float) -> Floats:
-    """(counts + amount·prior) / total, and prior where nothing was counted."""
+    """Return (counts + amount·prior) / total, and the prior where nothing was counted."""
     total = counts.sum(axis=-1, keepdims=True)
     mixed = (counts + amount * prior) / np.where(total + amount > 0, total + amount, 1.0)
     return np.asarray(np.where(total + amount > 0, mixed, prior))
 
 
 def day_chains(family: Iterable[Model]) -> tuple[DayChain, ...]:
-    """The day chains among the models of a family."""
+    """Return the day chains among the models of a family."""
     return tuple(model for model in family if isinstance(model, DayChain))

@@ -21,20 +21,14 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.search.adaptive import next_release, simulatable_segments, trimmed
 from shoal.contexts.search.beliefs import (
     COIN_LEVELS,
-    AfterGaps,
-    Belief,
     Codes,
     Day,
     Origin,
     decoded,
     jointly_releasable,
-    log_sums,
-    logs_of,
-    onward,
-    opening,
     prepare,
-    pushed,
 )
+from shoal.contexts.search.gaps import AfterGaps, Belief, log_sums, logs_of, onward, opening, pushed
 from shoal.contexts.search.memory import FINE, FineCodes, Remembering, fine_decoded
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.charge import Rng

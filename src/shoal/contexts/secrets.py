@@ -1,4 +1,4 @@
-"""Contexts nobody may become surer of: at every time, or at some times, alone or in groups."""
+"""Sensitive contexts, at every slot or at some, alone or in groups: beliefs rise by at most δ."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SensitiveContexts(Value):
     that of a window of three slots rise from .5025 to .75 (ERRATA 003, tests/golden).
     With `labels`, (state, contexts) pairs, the states of the chain are not contexts themselves but
     stand for one of several: the adversary knows the day only up to such sets. Promised is then δ
-    for the contexts, to that adversary and to everybody who knows more, however they weigh the
+    for the contexts, to that adversary and to all who know more, whatever weights they give the
     labels (the paper's Theorem 7): a state that may be sensitive is held to δ/μ, μ being how many
     states the same secret may hide in at that slot. A state without labels stands for itself.
-    δ bounds a rise above what everybody expects: a sensitive context that is likely anyway may be
+    δ bounds a rise above what the model predicts: a sensitive context that is likely anyway may be
     shown. Those in `never` are not, at any slot.
     Götz, Nath & Gehrke 2012, Definition 1 and Theorem 7.
     """
@@ -49,6 +49,7 @@ class SensitiveContexts(Value):
     never: tuple[str, ...] = field(default=(), metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse empty secrets, groups of one, negative slots and labels without contexts."""
         if not (self.contexts or self.moments or self.groups):
             raise InputError("contexts is empty; name at least one sensitive context")
         for group in self.groups:
@@ -81,7 +82,7 @@ class SensitiveContexts(Value):
         labels: Mapping[Any, Sequence[str | int]] | None = None,
         never: str | int | Iterable[str | int] = (),
     ) -> Self:
-        """From a name or several, contexts to slots, groups of names, and states to contexts.
+        """Return secrets from names, slots by context, groups of names, and contexts by state.
 
         `never` names contexts that are sensitive, and that are not shown however likely they are.
         A context that is a number is taken by its label, as the states of a chain are.
@@ -103,7 +104,7 @@ class SensitiveContexts(Value):
         return "being in a sensitive context at any single slot"
 
     def check(self, family: tuple[Model, ...]) -> None:
-        """Contexts need day chains that know them, and slots that exist."""
+        """Refuse models that are not day chains, lack a named context, or have too few slots."""
         for model in family:
             if not isinstance(model, DayChain):
                 raise InputError(
@@ -136,7 +137,7 @@ class SensitiveContexts(Value):
                 )
 
     def shares(self, day: DayChain) -> Floats:
-        """w[t, s]: how many times the rise of belief in s at t counts; 0 where it is not secret.
+        """Return w[t, s], how many times a rise of belief in s at t counts; 0 if not secret.
 
         1 for a context alone; otherwise how many states of that slot a secret may hide in: those
         that may stand for it, or for a member of a group. The largest where several apply.
@@ -151,30 +152,31 @@ class SensitiveContexts(Value):
         return weight
 
     def kept_back(self, day: DayChain) -> Bools:
-        """Which states are never shown: those that may stand for a context of `never`."""
+        """Return the mask of states never released: those that may stand for one of `never`."""
         hidden = [bool(set(self.stands_for(state)) & set(self.never)) for state in day.states]
         return np.array(hidden, dtype=np.bool_)
 
     def facts(self, slots: int) -> list[tuple[tuple[str, ...], Sequence[int]]]:
-        """What must stay hidden: being in one of some contexts, and at which of `slots` slots."""
+        """Return the secrets as (contexts, slots): being in one of the contexts at such a slot."""
         alone = [((name,), range(slots)) for name in self.contexts]
         moments = [((name,), at) for name, at in self.moments]
         return [*alone, *moments, *((group, range(slots)) for group in self.groups)]
 
     def stands_for(self, state: str) -> tuple[str, ...]:
-        """The contexts a state of the chain may be: itself, unless it has labels."""
+        """Return the contexts a state of the chain may be: itself, unless it has labels."""
         return dict(self.labels).get(state, (state,))
 
     def fair(self, names: Iterable[str], day: DayChain) -> Floats:
-        """How likely each state stands for one of `names`, all its labels being alike."""
+        """Return how likely each state stands for one of `names` when all its labels are alike."""
         labels = [set(self.stands_for(state)) for state in day.states]
         return np.array([len(own & set(names)) / len(own) for own in labels])
 
     def tied_under(self, model: Model) -> int | None:
-        """Every entry the model ties to the one a pair is about."""
+        """Return the number of entries the model ties to the one a pair is about."""
         return model.tied
 
     def describe(self) -> str:
+        """Return the secrets as a phrase for people."""
         parts = [f"whether one is in {name!r}" for name in self.contexts]
         parts += [f"whether one is in {name!r} at {len(s)} given slots" for name, s in self.moments]
         parts += [f"whether one is in one of {list(group)}" for group in self.groups]
@@ -194,28 +196,28 @@ class SensitiveContexts(Value):
 
 
 def _labelled(names: Any) -> tuple[str, ...]:
-    """One name or several, each once, as the states of a chain are labelled."""
+    """Return names as labels of states, each once."""
     return tuple(dict.fromkeys(labels_of(names)))
 
 
 def day_certain(day: DayChain, hidden: Bools) -> int | None:
-    """The first slot at which only these states are possible; None when there is none."""
+    """Return the first slot at which only these states are possible; None when there is none."""
     sure = ~day.support()[:, ~hidden].any(axis=1) & hidden.any()
     return int(np.flatnonzero(sure)[0]) if sure.any() else None
 
 
 def joint_contexts(
-    wishes: Iterable[tuple[SensitiveContexts, Number]],
+    requests: Iterable[tuple[SensitiveContexts, Number]],
 ) -> tuple[SensitiveContexts, Fraction]:
-    """What several applications of one user may see together: all their secrets, the least delta.
+    """Return the secrets of several applications together, and their least delta.
 
     Applications talk to each other, so one user has one stream. A stream that keeps the union of
-    the sensitive contexts at the least δ keeps every application's own wish, whoever else it
-    shares outputs with; streams of their own would not add up to any promise. A state may stand
-    for whatever one of them says it may, and for itself where one names it as a secret: more
+    the sensitive contexts at the least δ satisfies every application, also those that share their
+    outputs; streams of their own would not add up to any promise. A state may stand
+    for every context that one of them lists, and for itself where one names it as a secret: more
     states are then sensitive, each held to a smaller share, which keeps all of them.
     """
-    listed = [(secrets, exact(delta, "belief_delta")) for secrets, delta in wishes]
+    listed = [(secrets, exact(delta, "belief_delta")) for secrets, delta in requests]
     if not listed:
         raise InputError("no application has a wish; give at least one (secrets, delta) pair")
     moments: dict[str, set[int]] = {}

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from shoal.contexts.day import DayChain
-from shoal.contexts.search.pacing import time_limit as search_limit
+from shoal.contexts.search.limits import time_limit as search_limit
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError, SpecError
 from shoal.core.task import Model, Query
@@ -47,6 +47,7 @@ class DayModel(ModelSection):
     )
 
     def model(self, folder: Path) -> DayChain:
+        """Return the day chain of this section; refuse days of too many slots."""
         if self.slots is not None and self.slots > MOST_SLOTS:
             raise SpecError(
                 f"slots is {self.slots:,}; a day has at most {MOST_SLOTS:,}: give longer slots"
@@ -62,7 +63,7 @@ class DayModel(ModelSection):
 
 
 class ContextSecrets(SecretsSection):
-    """Contexts nobody may become surer of."""
+    """Contexts in which no belief may rise by more than delta."""
 
     amount: ClassVar[str] = "belief_delta"
 
@@ -83,6 +84,7 @@ class ContextSecrets(SecretsSection):
     )
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> SensitiveContexts:
+        """Return the sensitive contexts of this section."""
         return SensitiveContexts.of(
             self.sensitive or (),
             moments=self.moments,
@@ -102,7 +104,7 @@ class CurrentQuery(QuerySection):
 
 
 def limited(time_limit: str, mechanism: str) -> AbstractContextManager[None]:
-    """Inside, the checks of contexts share the time a spec gives them; a named one gets it all."""
+    """Limit the time of the checks inside the block; a named check gets all of it."""
     try:
         seconds = parse_duration(time_limit, "privacy.time_limit").total_seconds()
     except InputError as error:

@@ -16,7 +16,7 @@ from typing import Any
 from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
-from shoal.contexts.search.beliefs import AfterGaps
+from shoal.contexts.search.gaps import AfterGaps
 from shoal.core.charge import Charge, Ledger, Rng, source_for
 from shoal.core.errors import InputError, StoredError
 from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream

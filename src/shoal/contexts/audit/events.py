@@ -1,4 +1,4 @@
-"""What an observer comes to believe in events, slot by slot, whatever the stream was made for.
+"""What an observer believes about events, slot by slot, under any suppression plan.
 
 The observer knows the chain, the plan and the outputs, and which slots were read. Beliefs follow
 from masses of (event, what the machine remembers, context); an event is decided path by path from
@@ -20,7 +20,8 @@ from shoal.contexts.checks.task import days_of, in_order, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import START, MaskState, SimulatableMask, Tabled
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.search.beliefs import AfterGaps, decoded
+from shoal.contexts.search.beliefs import decoded
+from shoal.contexts.search.gaps import AfterGaps
 from shoal.contexts.stream import advance
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
@@ -54,7 +55,7 @@ NOT_CHECKED = ("events that are not named, and combinations of those that are",)
 def event_beliefs(
     plan: Plan, outputs: Output, events: Sequence[TimeEvent], adversary: int = 0
 ) -> Floats:
-    """P(E | outputs up to each slot), (slots + 1, events); the first row is before any output.
+    """Return P(E | outputs up to each slot), (slots + 1, events); row 0 is before any output.
 
     `outputs` holds a context, None for a slot that showed nothing, UNREAD for one not read.
     Refused when the chain cannot explain the outputs.
@@ -87,7 +88,7 @@ def event_beliefs(
 
 
 def slot_beliefs(plan: Plan, outputs: Output) -> Floats:
-    """P(X_t = s | outputs), (slots, states of the day), of a day of which these slots are over.
+    """Return P(X_t = s | outputs), (slots, states), of a day that may still be running.
 
     `outputs` as in `event_beliefs`, from the first slot on. Refused when the chain cannot explain
     them.
@@ -127,7 +128,7 @@ def _day(plan: Plan, number: int = 0) -> DayChain:
 
 
 class TableMemory:
-    """Machines with tables: what they remember is the history of visits since a release."""
+    """The machine memory of table machines: the history of visits since the last release."""
 
     def __init__(self, plan: Plan, tables: Tables) -> None:
         self.plan, self.tables, self.states = plan, tables, tables.states
@@ -136,7 +137,7 @@ class TableMemory:
         self.rows: dict[tuple[int, int], list[Floats]] = {}
 
     def suppression(self, slot: int) -> Floats:
-        """P(nothing is shown | history, context) at a slot that is read."""
+        """Return P(nothing is released | history, context) at a slot that is read."""
         body, state = self.plan.body, self.state
         if isinstance(body, Tabled):
             codes = body.filtered(state, self._model)
@@ -151,7 +152,7 @@ class TableMemory:
         return self.rows[origin][slot - state.origin - 1]
 
     def record_output(self, output: object) -> None:
-        """The next slot, after an output of this one.
+        """Advance the machine state by one slot with this output.
 
         What follows silence does not depend on the context, but for the history.
         """
@@ -164,7 +165,7 @@ class TableMemory:
         self.state = moved
 
     def condition_on(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
-        """The masses after an output of this slot."""
+        """Return the masses (rows, histories, contexts) after an output of this slot."""
         unread = output == UNREAD
         suppression = np.ones((1, mass.shape[2])) if unread else self.suppression(slot)
         self.record_output(output)
@@ -190,14 +191,14 @@ class TableMemory:
 
 
 class _OnlineMemory:
-    """The online machine: what it remembers is where the events' automaton stands."""
+    """The machine memory of the online check: the state of the events' automaton."""
 
     def __init__(self, body: OnlineMask) -> None:
         self.program, self.states = body.program(), body.states
         self.held: tuple[Held, ...] = self.program.begin()
 
     def condition_on(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
-        """The masses after an output of this slot."""
+        """Return the masses (rows, automaton states, contexts) after an output of this slot."""
         program, unread = self.program, output == UNREAD
         step = program.memory.steps[slot]
         if unread:
@@ -221,6 +222,7 @@ class _OnlineMemory:
 
 
 def _machine_memory(plan: Plan) -> TableMemory | _OnlineMemory:
+    """Return the memory of a plan's machine; refuse machines without tables."""
     if isinstance(plan.body, OnlineMask):
         return _OnlineMemory(plan.body)
     tables = tables_of(plan.body)
@@ -230,7 +232,7 @@ def _machine_memory(plan: Plan) -> TableMemory | _OnlineMemory:
 
 
 def happens(event: TimeEvent, path: Sequence[str], law: PathLaw) -> bool:
-    """Whether an event holds on a path, from its words."""
+    """Return whether an event holds on a path, from its definition."""
     match event:
         case NotOf(inner):
             return not happens(inner, path, law)
@@ -260,7 +262,7 @@ def happens(event: TimeEvent, path: Sequence[str], law: PathLaw) -> bool:
 
 
 def event_audit(plan: Plan, curve: bool) -> Audit:
-    """How far any output moves a belief in an event, or its odds, and whether that is kept.
+    """Audit an online plan: how far any output moves the belief in an event, or its odds.
 
     Short days: every path and every output, events decided from their words, coins multiplied.
     Long ones: beliefs along histories drawn from the model give a lower bound, the certificate of
@@ -281,7 +283,7 @@ def event_audit(plan: Plan, curve: bool) -> Audit:
 
 
 def audit_events(plan: Plan, asked: Secrets) -> Audit:
-    """How far the outputs of any mask move a belief in events it was not made for, or their odds.
+    """Audit any suppression plan for events it was not made for.
 
     Exact on days short enough to list every output; else a lower bound, along histories drawn
     from the model, and no upper one: nothing is promised.
@@ -311,6 +313,7 @@ def _audit_of(
     *,
     promised: float | None = None,
 ) -> Audit:
+    """Return the audit report of the largest change found; `promised` is None for other events."""
     lower, amount = max(found[0], 0.0), significant(plan.guarantee.amount)
     made = f"; the mask was made for {plan.task.secrets.subject}, at {amount}"
     return Audit(
@@ -333,11 +336,12 @@ Found = tuple[float, StreamWitness | None]
 
 
 def _amount(found: Found) -> float:
+    """Return the size of a change."""
     return found[0]
 
 
 def _change_of_belief(secrets: Events, before: Floats, after: Floats) -> float:
-    """How far one pair (E, E') is moved: a rise, a rise or fall, or a change of log-odds."""
+    """Return how far one pair (E, E') is moved: a rise, a rise or fall, or a change of log-odds."""
     if secrets.change == "odds":
         if not after.any():
             return 0.0  # neither of the pair: nothing to tell apart
@@ -349,7 +353,7 @@ def _change_of_belief(secrets: Events, before: Floats, after: Floats) -> float:
 
 
 def _enumerate_paths(plan: Plan, number: int) -> Found:
-    """By every path and every output of a short day."""
+    """Find the largest change over every path and every output of a short day."""
     body, secrets = plan.body, plan.task.secrets
     assert isinstance(body, OnlineMask)
     assert isinstance(secrets, Events)
@@ -380,6 +384,7 @@ def _enumerate_paths(plan: Plan, number: int) -> Found:
 
 
 def _paths(day: DayChain) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Yield every path that is possible under the chain, with its probability."""
     found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
     for slot in range(day.slots):
         found = [
@@ -394,7 +399,7 @@ def _paths(day: DayChain) -> Iterator[tuple[tuple[int, ...], float]]:
 def _output_likelihoods(
     body: OnlineMask, paths: list[tuple[int, ...]]
 ) -> Iterator[tuple[tuple[str | None, ...], Floats]]:
-    """Every output with its likelihood given each path, by the machine's published policy."""
+    """Yield every output with its likelihood given each path, by the published policy."""
     program = body.program()
     waiting: list[tuple[Any, tuple[str | None, ...], Floats, Ints]] = [
         (program.begin(), (), np.ones(len(paths)), np.zeros(len(paths), dtype=np.int64))
@@ -418,7 +423,7 @@ def _output_likelihoods(
 
 
 def _enumerate_outputs(plan: Plan, number: int, secrets: Events) -> Found:
-    """By the beliefs after every output that is possible, of any mask on a short day."""
+    """Find the largest change over every possible output of a short day, for any machine."""
     best: Found = (-math.inf, None)
     day = _day(plan, number)
     for outputs in product((None, *day.states), repeat=day.slots):
@@ -431,7 +436,7 @@ def _enumerate_outputs(plan: Plan, number: int, secrets: Events) -> Found:
 
 
 def _sample_outputs(plan: Plan, number: int, secrets: Events) -> Found:
-    """By beliefs along histories of outputs drawn from the model."""
+    """Find the largest change over outputs drawn from the model: a lower bound."""
     day, rng = _day(plan, number), np.random.default_rng(number)
     best: Found = (-math.inf, None)
     for turn in range(SAMPLED_HISTORIES):
@@ -446,7 +451,7 @@ def _sample_outputs(plan: Plan, number: int, secrets: Events) -> Found:
 
 
 def _largest_change(plan: Plan, number: int, secrets: Events, outputs: Output) -> Found:
-    """The most that some prefix of these outputs moves a pair, and where."""
+    """Return the largest change that some prefix of these outputs causes, and where."""
     named = [event for event, _ in secrets.pairs]
     curve = event_beliefs(plan, outputs, [*named, *secrets.against()], number)
     found: Found = (-math.inf, None)
@@ -461,7 +466,7 @@ def _largest_change(plan: Plan, number: int, secrets: Events, outputs: Output) -
 
 
 def _random_output(plan: Plan, day: DayChain, rng: np.random.Generator) -> list[str | None]:
-    """What one random day of the model shows under any plan."""
+    """Return the output of one random day of the model under any plan."""
     source = SeededRng(int(rng.integers(2**62)))
     machine: Any = plan.body
     state, outputs = machine.init(), list[str | None]()
@@ -472,10 +477,7 @@ def _random_output(plan: Plan, day: DayChain, rng: np.random.Generator) -> list[
 
 
 def sample_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
-    """Of random days under an online plan: how often each context is shown, and the beliefs.
-
-    The first is (slots, contexts), the second (days, slots, events), for the events it hides.
-    """
+    """Return release rates (slots, contexts) and beliefs (days, slots, events) of random days."""
     body, secrets = plan.body, plan.task.secrets
     assert isinstance(body, OnlineMask)
     assert isinstance(secrets, Events)
@@ -499,6 +501,7 @@ def _witness(
     before: Floats,
     after: Floats,
 ) -> StreamWitness:
+    """Return the report of one output that changes a belief."""
     event, other = secrets.pairs[pair][0], secrets.against()[pair]
     return StreamWitness(
         model=number,

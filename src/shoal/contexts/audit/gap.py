@@ -48,7 +48,7 @@ class Facts(NamedTuple):
 
 
 def rounding_error(steps: float, size: int) -> float:
-    """A bound on the relative error of a belief carried over so many steps of a day.
+    """Return a bound of the relative error of a belief carried over so many steps of a day.
 
     A mass is a sum of products of non-negative numbers: each step adds n + 2 rounding errors to a
     law, and 2n + 6 to a mass that is kept as belief times law; nothing cancels.
@@ -60,7 +60,7 @@ FactRow = tuple[int, Floats, float, int, str]  # slot, weight, share, kind and n
 
 
 def facts_of(day: DayChain, secrets: SensitiveContexts) -> Facts:
-    """What is followed: the promise, as kind 0, and what those believe who are unsure of labels.
+    """Return the facts to follow: the promise as kind 0, and those of adversaries unsure of labels.
 
     Kind 1 is LC2, which takes every label of a state for alike; kind 2 is LC1, which may know any
     of them. Without these where there are no labels, or too many sets of states to write out.
@@ -70,7 +70,7 @@ def facts_of(day: DayChain, secrets: SensitiveContexts) -> Facts:
 
 
 def sensitive_facts(day: DayChain, secrets: SensitiveContexts) -> Facts:
-    """Being in each sensitive context at each slot at which that is possible: the promise."""
+    """Return being in each sensitive context at each slot where that is possible: the promise."""
     return _facts(day, _sensitive(day, secrets), 1)
 
 
@@ -81,7 +81,7 @@ def _sensitive(day: DayChain, secrets: SensitiveContexts) -> list[FactRow]:
 
 
 def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None:
-    """Being in a sensitive context when states stand for sets of contexts.
+    """Return the facts about sensitive contexts when states stand for sets of contexts.
 
     Any set of the states that may hide it counts for LC1. None when there are too many of them.
     """
@@ -101,13 +101,14 @@ def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None
 
 
 def _nonempty_sets(states: Sequence[int], size: int) -> list[Floats]:
-    """Every non-empty set of states, as ones and zeros."""
+    """Return every non-empty set of states as a row of ones and zeros."""
     sizes = range(1, len(states) + 1)
     chosen = [some for count in sizes for some in combinations(states, count)]
     return [np.isin(np.arange(size), some).astype(np.float64) for some in chosen]
 
 
 def _facts(day: DayChain, rows: list[FactRow], kinds: int) -> Facts:
+    """Return rows as `Facts`, sorted by slot, with priors rounded down."""
     rows = sorted(rows, key=lambda row: row[0])
     slot = np.array([row[0] for row in rows], dtype=np.int64)
     weight = np.array([row[1] for row in rows]).reshape(-1, day.size)
@@ -128,9 +129,10 @@ MovedLaw = tuple[Floats, Floats, float]  # laws and beliefs one slot later, and 
 def plain_step(
     law: Floats, suppression: Floats, beliefs: Floats, owner: Ints, moves: Floats
 ) -> MovedLaw:
-    """In plain numbers: right as long as no possible entry of law and moves is below THIN.
+    """Advance laws and beliefs one slot in plain numbers, given suppression.
 
-    Laws come back with their largest entry in [1/2, 1); all zero where suppression is impossible.
+    Right as long as no positive entry of law and moves is below SMALLEST_PLAIN_MASS. Laws come back
+    with their largest entry in [1/2, 1), all 0 where suppression is impossible.
     """
     kept = law * suppression
     after = moves.T @ kept
@@ -145,7 +147,10 @@ def plain_step(
 def log_step(
     law: Floats, suppression: Floats, beliefs: Floats, owner: Ints, moves: Floats
 ) -> MovedLaw:
-    """The same with laws as logarithms, of any size; -inf is impossible. No factor is taken out."""
+    """Advance laws and beliefs one slot with laws as natural logarithms, of any size.
+
+    -inf stands for impossible. No factor is taken out.
+    """
     with np.errstate(divide="ignore"):
         parts = law, np.log(suppression), np.log(moves)
     terms = (parts[0] + parts[1])[:, None, :] + parts[2][:, :, None]
@@ -161,7 +166,7 @@ def log_step(
 
 
 def log_sum(terms: Floats) -> Floats:
-    """log Σ e^terms over the first axis; -inf where there is nothing."""
+    """Return log Σ e^terms over the first axis; -inf where every term is -inf."""
     top = terms.max(axis=0)
     safe = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore", under="ignore"):
@@ -169,19 +174,19 @@ def log_sum(terms: Floats) -> Floats:
 
 
 def log_laws(law: Floats) -> Floats:
-    """Plain laws as logarithms."""
+    """Return plain laws as natural logarithms."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(law))
 
 
 def normalise_logs(law: Floats) -> Floats:
-    """Laws in logarithms, the largest entry of each 0."""
+    """Return laws in logarithms with the largest entry of each column 0."""
     top = law.max(axis=0)
     return np.asarray(law - np.where(np.isfinite(top), top, 0.0))
 
 
 def exponentiate(law: Floats) -> Floats:
-    """Laws in logarithms as plain ones; what vanishes is below 1e-300 of the largest entry."""
+    """Return plain laws from logarithms; what vanishes is below 1e-300 of the largest entry."""
     return np.asarray(np.exp(normalise_logs(law)))
 
 
@@ -193,7 +198,9 @@ def exponentiate(law: Floats) -> Floats:
 
 
 class HistoryFollower:
-    """What is followed in a window: laws (contexts, histories) and beliefs (facts, …) in them.
+    """Follows the first slots after a release of a machine that remembers visits since then.
+
+    Laws are (contexts, histories) in logarithms, beliefs (facts, contexts, histories).
 
     `law` is that of the slot after the release.
     """
@@ -206,14 +213,14 @@ class HistoryFollower:
         self.error = 0.0
 
     def follow(self, gap: GapFollower, window: list[Floats]) -> None:
-        """Notes what the slots of the window may show; what follows them is for `gap`."""
+        """Note what the slots of the window may release, then hand what follows to `gap`."""
         sweep, t = self.sweep, self.origin[0] + 1
         for table in window:
             releases, kept = (self.law + log_laws(part) for part in (1 - table.T, table.T))
             for context in np.flatnonzero(np.isfinite(releases).any(axis=1)).tolist():
                 sweep.note_release(t, context, self.origin)
                 self._note(releases[context], self.beliefs[:, context], t, context)
-            here = sweep.here(t)  # these the context of t decides, whatever came before
+            here = sweep.here(t)  # facts of slot t depend on its context alone
             fresh = np.repeat(sweep.facts.weight[here][:, :, None], self.law.shape[1], axis=2)
             self.facts = np.concatenate([self.facts, here])
             self.beliefs = np.concatenate([self.beliefs, fresh])
@@ -229,7 +236,7 @@ class HistoryFollower:
         self._hand_on(t, gap)
 
     def _suppress(self, t: int, suppression: Floats) -> None:
-        """Every history goes on as one for each digit, with the contexts that have this digit."""
+        """Advance one suppressed slot: each history splits into one for each digit."""
         base, (size, histories) = self.sweep.tables.base, self.law.shape
         digit = self.sweep.tables.digits[:, None] == np.arange(base)[None, :]
         split = (suppression[:, :, None] * digit[:, None, :]).reshape(size, -1)
@@ -242,7 +249,7 @@ class HistoryFollower:
         self.error += added
 
     def _hand_on(self, t: int, gap: GapFollower) -> None:
-        """From slot t on histories no longer count."""
+        """Merge histories and let `gap` follow the release from slot t on."""
         law = log_sum(self.law.T)
         safe = np.where(np.isfinite(law), law, 0.0)
         beliefs = (self.beliefs * np.exp(self.law - safe[:, None])).sum(axis=2)
@@ -251,13 +258,13 @@ class HistoryFollower:
         gap.wait(t, np.array([self.origin]), law[:, None], error, (beliefs.T, owner, self.facts))
 
     def _note(self, masses: Floats, beliefs: Floats, until: int, released: int) -> None:
-        """The average of beliefs (facts, …) by their masses, which are logarithms."""
+        """Note the average of beliefs (facts, …) by their masses, which are logarithms."""
         weight = np.exp(masses - log_sum(masses[:, None]))
         error = self.error + self._average()
         self.sweep.note(self.facts, beliefs @ weight, error, self.origin, until, released)
 
     def _average(self) -> float:
-        """The relative error of one more average over contexts and histories."""
+        """Return the relative error of one more average over contexts and histories."""
         top = np.abs(self.law[np.isfinite(self.law)]).max(initial=0.0)
         return rounding_error(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
 
@@ -269,7 +276,7 @@ Columns = tuple[Floats, Ints, Ints]  # beliefs, the releases they belong to, the
 
 
 class GapGroup:
-    """Releases whose laws are kept in one way, and the beliefs that are still followed.
+    """Releases whose laws are kept in one number format, and the beliefs still followed.
 
     Columns of `law` belong to releases, those of `beliefs` to (release, fact) pairs.
     """
@@ -285,7 +292,7 @@ class GapGroup:
         return len(self.origins)
 
     def add(self, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
-        """Further releases; `columns` are beliefs, their owners among these, and their facts."""
+        """Add releases; `columns` are beliefs, the index of their release here, and facts."""
         beliefs, owner, fact = columns
         self.owner = np.concatenate([self.owner, owner + len(self.origins)])
         self.origins = np.concatenate([self.origins, origins])
@@ -295,7 +302,7 @@ class GapGroup:
         self.fact = np.concatenate([self.fact, fact])
 
     def part(self, which: Bools) -> tuple[Ints, Floats, Floats, Columns]:
-        """Some releases with their columns, as `add` takes them."""
+        """Return the chosen releases with their columns, in the form that `add` takes."""
         number = np.cumsum(which) - 1
         columns = which[self.owner]
         owner = number[self.owner[columns]]
@@ -303,20 +310,20 @@ class GapGroup:
         return self.origins[which], self.law[:, which], self.error[which], own
 
     def keep(self, which: Bools) -> None:
-        """Drops the other releases."""
+        """Drop all but the chosen releases."""
         if not which.all():
             kept = self.part(which)
             self.origins, self.law, self.error = kept[:3]
             self.beliefs, self.owner, self.fact = kept[3]
 
     def keep_columns(self, which: Bools) -> None:
-        """Drops the other beliefs."""
+        """Drop all but the chosen beliefs."""
         if not which.all():
             self.beliefs, self.owner = self.beliefs[:, which], self.owner[which]
             self.fact = self.fact[which]
 
     def follow(self, facts: Ints, weight: Floats) -> None:
-        """Begins to follow the facts of today, which the context of today decides."""
+        """Start to follow the facts of this slot, which its context decides."""
         if len(facts):
             count = len(self)
             fresh = np.repeat(weight.T, count, axis=1)
@@ -325,18 +332,20 @@ class GapGroup:
             self.fact = np.concatenate([self.fact, np.repeat(facts, count)])
 
     def possible(self) -> Bools:
-        """Which contexts today can have, for each release."""
+        """Return the mask (contexts, releases) of contexts possible at this slot."""
         return np.asarray(np.isfinite(self.law) if self.logs else self.law > 0)
 
     def suppressed_laws(self, suppression: Floats) -> Floats:
-        """The laws of today given that nothing is shown, as plain numbers up to a factor each."""
+        """Return the laws of this slot given suppression, plain and up to a factor each."""
         return (
             exponentiate(self.law + log_laws(suppression)) if self.logs else self.law * suppression
         )
 
 
 class GapFollower:
-    """Everything that is followed at one slot: in plain numbers, or in logarithms if need be."""
+    """All releases followed at one slot, in plain numbers or, where those underflow, in
+    logarithms.
+    """
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
@@ -345,15 +354,17 @@ class GapFollower:
         self.waiting: dict[int, list[tuple[Ints, Floats, Floats, Columns]]] = {}
 
     def empty(self) -> bool:
-        """Whether nothing is left to follow."""
+        """Return whether nothing is left to follow."""
         return not (len(self.plain) or len(self.logs) or self.waiting)
 
     def _last(self, origins: Ints) -> Ints:
-        """A slot after which nothing can be shown any more, for each release."""
+        """Return, for each release, a slot after which nothing can be released."""
         return self.sweep.tables.last[origins[:, 0] + 1, origins[:, 1]]
 
     def join(self, t: int, origins: Ints, law: Floats) -> None:
-        """Takes up releases whose laws at slot t are given, unless nothing is shown after them."""
+        """Start to follow releases with these laws at slot t, if anything can be released after
+        them.
+        """
         mute = self._last(origins) < t
         begun = np.full(len(mute), rounding_error(1, len(law)))
         self.sweep.end_releases(t, law[:, mute], origins[mute], begun[mute])
@@ -365,11 +376,11 @@ class GapFollower:
             self.plain.add(origins[~mute], law, error, none)
 
     def wait(self, t: int, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
-        """Releases that join at slot t, laws in logarithms, with beliefs in what came before."""
+        """Keep releases that join at slot t: laws in logarithms, and beliefs in earlier facts."""
         self.waiting.setdefault(t, []).append((origins, normalise_logs(law), error, columns))
 
     def _rejoin(self, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
-        """In plain numbers, unless something is too small for them."""
+        """Add waiting releases in plain numbers, unless an entry is too small for them."""
         thin = np.isfinite(law) & (law < np.log(SMALLEST_PLAIN_MASS))
         if self.sweep.has_small_entries or thin.any():
             self.logs.add(origins, law, error, columns)
@@ -377,7 +388,7 @@ class GapFollower:
             self.plain.add(origins, np.exp(law), error + CONVERSION_ERROR, columns)
 
     def step(self, t: int) -> None:
-        """What slot t may show, and what is believed when it shows nothing."""
+        """Note what slot t may release, and advance by its suppression."""
         for part in self.waiting.pop(t, []):
             self._rejoin(*part)
         for group in (self.plain, self.logs):
@@ -391,6 +402,9 @@ class GapFollower:
             self.plain.keep(~thin)
 
     def _step(self, t: int, group: GapGroup) -> None:
+        """Note releases of one group at slot t, end those that cannot release later, and advance
+        it.
+        """
         tables = self.sweep.tables
         suppression = tables.suppression(t, *group.origins.T)
         self._note_releases(t, group, group.possible() & (suppression < 1))
@@ -405,7 +419,7 @@ class GapFollower:
             self._suppress(t, group, suppression)
 
     def _note_releases(self, t: int, group: GapGroup, released: Bools) -> None:
-        """The beliefs after each context that may be shown at t."""
+        """Note the beliefs after each context that may be released at t."""
         sweep = self.sweep
         for context in np.flatnonzero(released.any(axis=1)).tolist():
             origin = group.origins[int(np.argmax(released[context]))]
@@ -422,7 +436,7 @@ class GapFollower:
         )
 
     def _finish(self, t: int, group: GapGroup, suppression: Floats, mute: Bools) -> None:
-        """After t nothing can be shown: a belief is then the average over today's context."""
+        """End the releases of `mute`: their beliefs are averages over the context of slot t."""
         sweep = self.sweep
         origins, _, error, (beliefs, owner, fact) = group.part(mute)
         kept = group.suppressed_laws(suppression)[:, mute]
@@ -436,7 +450,7 @@ class GapFollower:
         sweep.end_releases(t + 1, after[:, there], origins[there], error[there])
 
     def _suppress(self, t: int, group: GapGroup, suppression: Floats) -> None:
-        """Nothing is shown at t: laws and beliefs move on to the next slot."""
+        """Advance laws and beliefs of a group over slot t, given suppression."""
         sweep = self.sweep
         step = log_step if group.logs else plain_step
         law, group.beliefs, added = step(

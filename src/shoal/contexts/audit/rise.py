@@ -3,12 +3,12 @@
 Short days are written out: the machine is run through every output. Long ones are followed release
 by release, and the worst output is run through the machine (`sweep`).
 
-A promise to somebody who knows the chain need not hold for somebody who knows less: the output may
-teach the chain. The paper names two challenges. LC1: whatever between the adversary's own knowledge
-and the chain is known, from any source, the belief after the output less the belief before it stays
-below δ. LC2: the same where only outputs are learned from. Two ways out are proved in it: the chain
-is published with the output (Theorem 6), or the states that may be sensitive are treated as
-sensitive (Theorem 7). Götz, Nath & Gehrke 2012, Section 6.
+A promise against an adversary who knows the chain need not hold against one who knows less: the
+output may teach the chain. The paper names two challenges. LC1: for any knowledge between the
+adversary's own and the chain, from any source, the belief after the output less the belief before
+it stays below δ. LC2: the same where only outputs are learned from. Two ways out are proved in it:
+the chain is published with the output (Theorem 6), or the states that may be sensitive are treated
+as sensitive (Theorem 7). Götz, Nath & Gehrke 2012, Section 6.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FoundRise(NamedTuple):
 
 
 def suppression_audit(plan: Plan, curve: bool) -> Audit:
-    """The highest rise of any sensitive belief over all outputs of a day, and whether it is kept.
+    """Audit a suppression plan: the highest rise of any sensitive belief over all outputs.
 
     Short days: every path of contexts is run through the plan's own machine, both ways at every
     slot, and the beliefs are added up over paths. Longer days: the auditor's own evaluation over
@@ -134,7 +134,7 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
 
 
 def _is_short(day: DayChain) -> bool:
-    """Whether all outputs can be written out, and none is too unlikely for a float."""
+    """Return whether all outputs can be enumerated and none is too unlikely for a float."""
     entries = np.concatenate([day.initial, day.transition.ravel()])
     rarest = float(entries[entries > 0].min()) / FINE
     few = day.slots * math.log(2 * day.size) <= math.log(MAX_BRANCHES)
@@ -144,12 +144,12 @@ def _is_short(day: DayChain) -> bool:
 def _enumerate_days(
     days: list[DayChain], secrets: SensitiveContexts, machine: Machine
 ) -> FoundRise:
-    """By all outputs of a short day."""
+    """Find the highest rise over all outputs of short days."""
     joint = [outputs_of(day, machine) for day in days]
     found = [_highest_state_rise(day, secrets, own) for day, own in zip(days, joint, strict=True)]
     which = max(range(len(days)), key=lambda index: found[index].upper)
     day, worst, value = days[which], found[which], max(found[which].upper, 0.0)
-    # what somebody takes for true who knows frequencies alone: slots are independent
+    # an adversary who knows frequencies alone takes slots for independent
     alone: Highest | None = None
     labels: tuple[Highest, ...] = ()
     if secrets.labels:
@@ -163,7 +163,7 @@ def _enumerate_days(
 
 
 def _follow_days(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) -> FoundRise:
-    """By following every release that can come up, under each day chain."""
+    """Find the highest rise by following every release that can occur, under each day chain."""
     found = []
     for number, day in enumerate(days):
         with part(number, len(days) + 1):
@@ -181,7 +181,7 @@ def _follow_days(days: list[DayChain], secrets: SensitiveContexts, tables: Table
 
 
 def _for_machine(day: DayChain, tables: Tables) -> DayChain:
-    """The day with its contexts in the order of the machine; refused if they do not fit."""
+    """Return the day with contexts in the order of the machine; refuse one that does not fit."""
     if sorted(day.states) != sorted(tables.states) or day.slots != tables.slots:
         raise InputError(
             f"the machine of the plan is for {tables.slots} slots of {list(tables.states)}; the "
@@ -191,7 +191,7 @@ def _for_machine(day: DayChain, tables: Tables) -> DayChain:
 
 
 def _by_mechanism(plan: Plan, day: DayChain, secrets: SensitiveContexts) -> FoundRise:
-    """By the mechanism: all that is left for a machine whose decisions cannot be read."""
+    """Return the mechanism's own evaluation, for a machine whose decisions cannot be read."""
     value = loss_as_drawn(plan)
     certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
     others = _lesser_adversaries(day, secrets, Highest(value, value), (), None, False)
@@ -199,7 +199,7 @@ def _by_mechanism(plan: Plan, day: DayChain, secrets: SensitiveContexts) -> Foun
 
 
 def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) -> Highest:
-    """max over outputs, slots and sensitive contexts of share · (P(X_t = s | output) - P(X_t = s)).
+    """Return the highest share·(P(X_t = s | output) - P(X_t = s)) over all outputs of a day.
 
     Over whole days; a part of an output is an average of its completions and tells no more.
     """
@@ -207,7 +207,9 @@ def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) ->
 
 
 def outputs_of(day: DayChain, machine: Machine) -> dict[Output, Floats]:
-    """P(X_t = j, output) for every output of a day, (slots, states), by running the machine."""
+    """Return P(X_t = j, output) for every output of a day, (slots, states), by running the
+    machine.
+    """
     joint: dict[Output, Floats] = {}
     for path, output, chance in _branches(day, machine):
         table = joint.setdefault(output, np.zeros((day.slots, day.size)))
@@ -216,10 +218,11 @@ def outputs_of(day: DayChain, machine: Machine) -> dict[Output, Floats]:
 
 
 def _highest_state_rise(day: DayChain, secrets: SensitiveContexts, joint: Joint) -> Highest:
-    """The highest rise of the belief in a state, times its share: what plans are held to."""
+    """Return the highest rise of the belief in a state, times its share: the promise."""
     prior, shares = day.marginals(), secrets.shares(day)
 
     def rises() -> Iterator[Highest]:
+        """Yield the highest rise of each output."""
         for output, table in joint.items():
             after = table / table[0].sum()
             rise = np.where((shares > 0) & (prior > 0), shares * (after - prior), -math.inf)
@@ -234,7 +237,7 @@ def _highest_state_rise(day: DayChain, secrets: SensitiveContexts, joint: Joint)
 def _highest_label_rise(
     day: DayChain, secrets: SensitiveContexts, joint: Joint, any_labels: bool
 ) -> Highest:
-    """The highest rise of the belief in a context: Σ_a q(a)·(P(X = a | output) - P(X = a)).
+    """Return the highest rise of the belief in a context, Σ_a q(a)·(P(a | output) - P(a)).
 
     q(a) is the chance that state a is the context: one over its number of labels for LC2; for LC1
     the worst, 1 where the belief in a rises and 0 where it falls.
@@ -242,6 +245,7 @@ def _highest_label_rise(
     prior = day.marginals()
 
     def rises() -> Iterator[Highest]:
+        """Yield the rise of each fact, output and slot."""
         for names, slots in secrets.facts(day.slots):
             fair = secrets.fair(names, day)
             for output, table in joint.items():
@@ -257,14 +261,14 @@ def _highest_label_rise(
 
 
 def _first_highest(found: Iterable[Highest]) -> Highest:
-    """The first of the highest."""
+    """Return the first of the highest rises."""
     return max(found, key=lambda one: one.upper, default=Highest(-math.inf, -math.inf))
 
 
 def _branches(
     day: DayChain, machine: Machine
 ) -> Iterator[tuple[tuple[int, ...], tuple[str | None, ...], float]]:
-    """Every path, every output the machine may give for it, and their probability."""
+    """Yield every path, every output the machine may give for it, and their probability."""
     chances: dict[tuple[Any, int], float] = {}
     waiting: list[tuple[tuple[int, ...], tuple[str | None, ...], float, Any]] = [
         ((), (), 1.0, machine.init())
@@ -295,7 +299,7 @@ def _lesser_adversaries(
     alone: Highest | None,
     memoryless: bool,
 ) -> tuple[LesserAdversary, ...]:
-    """Every adversary's largest rise, with the output that raises a belief most where one is known.
+    """Return the largest rise of each adversary who knows less than the chain.
 
     `chain` is for one who knows the chain, `labels` for LC2 and LC1, or empty where there are too
     many sets to tell apart; `alone` for one who takes slots for independent.
@@ -322,7 +326,7 @@ def _lesser_adversaries(
 def _describe_adversary(
     day: DayChain, found: Highest, knows: str, challenge: str, covered: bool, why: str
 ) -> LesserAdversary:
-    """One adversary, with the beliefs at the worst output; the bound alone if there is none."""
+    """Return one adversary's report, with the worst output where it is known."""
     rise = max(found.upper, 0.0)
     bound = LesserAdversary(knows=knows, challenge=challenge, rise=rise, covered=covered, why=why)
     if not (found.output and found.upper - found.lower <= 1e-9 and rise > 0):
@@ -337,6 +341,7 @@ def _describe_adversary(
 
 
 def _witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
+    """Return the report of the worst output."""
     return StreamWitness(
         model=model,
         law=day.describe(),
@@ -383,7 +388,7 @@ class FollowedDay(NamedTuple):
 
 
 def follow_releases(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> FollowedDay:
-    """The highest rises under one day chain, whose contexts are in the order of the tables."""
+    """Return the highest rises under one day chain, contexts in the order of the tables."""
     sweep = Sweep(day, tables, facts_of(day, secrets))
     sweep.run()
     wrong, asked, total = find_disagreement(tables, _releases(sweep))
@@ -400,7 +405,7 @@ def follow_releases(day: DayChain, secrets: SensitiveContexts, tables: Tables) -
 
 
 def follow_frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Highest:
-    """The same for somebody who takes slots for independent."""
+    """Return the highest rise for an adversary who takes slots for independent."""
     alone = day.without_memory()
     sweep = Sweep(alone, tables, sensitive_facts(day, secrets))
     sweep.run()
@@ -408,14 +413,14 @@ def follow_frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables
 
 
 def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """ "start" and the releases that can come up; where they make no difference "start" alone."""
+    """Return the start and the releases that can occur; the start alone if they do not matter."""
     if memoryless(sweep.tables.body):
         return np.array([[-1, 0]])
     return np.concatenate([[[-1, 0]], np.argwhere(sweep.seen)])
 
 
 def _with_witness(sweep: Sweep, peak: SweepPeak) -> Highest:
-    """The peak with the beliefs of a whole output, by running the machine."""
+    """Return the bounds of a peak, the lower one by running the machine through a whole output."""
     day, facts = sweep.day, sweep.facts
     upper = peak.rise + BELIEF_ULPS * float(facts.share.max(initial=0.0))
     if peak.fact < 0:
@@ -433,7 +438,7 @@ def _with_witness(sweep: Sweep, peak: SweepPeak) -> Highest:
 
 
 def output_of(sweep: Sweep, peak: SweepPeak) -> Output:
-    """The beginning of a day that leads to the peak: releases, gaps, and the last release."""
+    """Return the start of a day that leads to the peak: releases, gaps, and the last release."""
     names = sweep.day.states
     output: list[str | None] = [None] * peak.until
     release = peak.origin
@@ -465,7 +470,7 @@ OutputSlot = tuple[Floats, Ints]
 
 
 def complete_witness(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
-    """The beliefs after the output that begins with `begun`; its end is filled with likely ones.
+    """Return the beliefs after an output that begins with `begun`; likely slots complete it.
 
     None when the machine cannot give such an output.
 
@@ -506,7 +511,7 @@ def complete_witness(day: DayChain, machine: Machine, begun: Output) -> Witnesse
 
 
 def _advance_masses(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
-    """Masses of the next slot, their largest 0: log Σ over what leads to each machine state."""
+    """Return log masses of the next slot by machine state, scaled so that the largest is 0."""
     law = np.full((count, len(moves)), -np.inf)
     for state in range(count):
         rows, contexts = np.nonzero(after == state)
@@ -515,6 +520,7 @@ def _advance_masses(masses: Floats, after: Ints, count: int, moves: Floats) -> F
 
 
 def _smooth_beliefs(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> Floats:
+    """Return P(X_t = j | output), (slots, contexts), by a backward pass over `slots`."""
     beliefs = np.zeros((len(slots), forward[0].shape[1]))
     onward = slots[-1][0]
     for t in range(len(slots) - 1, -1, -1):
@@ -530,7 +536,7 @@ def _smooth_beliefs(forward: list[Floats], slots: list[OutputSlot], moves: Float
 
 
 def _likeliest(suppression: Floats, law: Floats, names: tuple[str, ...]) -> str | None:
-    """Nothing, or the context that is likelier than that."""
+    """Return the likeliest context of a slot, or None where suppression is likelier."""
     masses = np.exp(law - law.max())
     released = (masses * (1 - suppression)).sum(axis=0)
     best = int(np.argmax(released))
@@ -538,7 +544,7 @@ def _likeliest(suppression: Floats, law: Floats, names: tuple[str, ...]) -> str 
 
 
 def suppression_chance(machine: Machine, state: Any, observed: str) -> float:
-    """The probability that the machine shows nothing for `observed` in `state`.
+    """Return the probability that the machine suppresses `observed` in `state`.
 
     Machines suppress when the low bits of one random word are below a threshold; the threshold is
     found by asking, and whether it is one of 16 or of 32 bits by asking just above 16.
@@ -558,5 +564,5 @@ def suppression_chance(machine: Machine, state: Any, observed: str) -> float:
 
 
 def _threshold(suppresses: Callable[[int], bool], words: int) -> int:
-    """The least word that is not hidden; `words` when all are."""
+    """Return the least word that releases; `words` when all suppress."""
     return bisect_left(range(words), True, key=lambda word: not suppresses(word))

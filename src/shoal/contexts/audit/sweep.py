@@ -40,7 +40,7 @@ MAX_DECISIONS_ASKED = 6_000  # decisions asked of the machine itself
 
 
 class Tables:
-    """What a machine suppresses after each release, whatever kind it is.
+    """What a machine suppresses after each release, for machines of every kind.
 
     Releases are slots (-1 is "start") and contexts, in the order of `states`. Slot t after the
     release of context c at slot o suppresses context j by the code at first[o + 1, c] + t·n + j if
@@ -50,6 +50,7 @@ class Tables:
     """
 
     def __init__(self, body: Any) -> None:
+        """Read the tables of a vector, simulatable, segment or history machine."""
         self.body, self.states, self.slots = body, body.states, body.slots
         self.size = len(self.states)
         self.digits: Ints = getattr(body, "digits", np.zeros(self.size, dtype=np.int64))
@@ -59,7 +60,7 @@ class Tables:
         self.last = np.full(shape, -1)
         self.windows: dict[tuple[int, ...], tuple[int, int]] = {}
         tail = body
-        if isinstance(body, VectorMask):  # the same whatever was released
+        if isinstance(body, VectorMask):  # the same after every release
             codes = body.codes
             self.last[:] = np.flatnonzero((codes < COARSE - 1).any(axis=1)).max(initial=-1)
         elif isinstance(body, SimulatableMask):  # at the one slot that is due what may be shown is
@@ -80,14 +81,14 @@ class Tables:
         self.chances = chances_of(np.arange(COARSE), COARSE)
 
     def suppression(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
-        """P(nothing is shown | last release, context) at `slot`, (contexts, releases)."""
+        """Return P(suppressed | last release, context) at `slot`, (contexts, releases)."""
         after = origins + 1, contexts
         inside = (self.begin[after] <= slot) & (slot <= self.last[after])
         index = self.first[after] + slot * self.size + np.arange(self.size)[:, None]
         return np.where(inside, self.chances[self.codes[np.where(inside, index, 0)]], 1.0)
 
     def window(self, origin: int, context: int) -> list[Floats]:
-        """P(nothing is shown | history, context) at the slots in which histories count."""
+        """Return P(suppressed | history, context) at the slots in which histories count."""
         begin, length = self.windows.get((origin, context), (0, 0))
         sizes = [self.base**visits * self.size for visits in range(length)]
         ends = begin + np.cumsum([0, *sizes])
@@ -95,25 +96,26 @@ class Tables:
         return [chances_of(codes, FINE) for codes in cut]
 
     def after(self, origin: int, context: int) -> list[Floats]:
-        """P(nothing is shown) at each slot after one release, (histories, contexts)."""
+        """Return P(suppressed) at each slot after one release, (histories, contexts)."""
         found, release = self.window(origin, context), (np.array([origin]), np.array([context]))
         later = range(origin + 1 + len(found), self.slots)
         return found + [self.suppression(slot, *release).T for slot in later]
 
 
 def tables_of(body: Any) -> Tables | None:
-    """The tables of a machine; None for a kind that may decide by more than these can say."""
+    """Return the tables of a machine; None for a kind that these tables cannot describe."""
     known = VectorMask, SimulatableMask, SegmentMask, HistoryMask
     return Tables(body) if type(body) in known else None
 
 
 def chances_of(codes: npt.NDArray[Any], words: int) -> Floats:
-    """k/words for a code k; the last code stands for certainty."""
+    """Return k/words for a code k; the last code stands for 1."""
     return np.where(codes == words - 1, 1.0, codes / words)
 
 
 def find_disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
-    """Where the machine does not do what its tables say, or "" ; how often it was asked, of what.
+    """Return where the machine does not follow its tables, or "", and how many decisions were
+    asked.
 
     `releases` are the (slot, context) pairs that can come up. At every decision after them, or at
     MOST_ASKED drawn from all, the machine is stepped just below and just above the word at which it
@@ -144,7 +146,7 @@ def find_disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
 def _decision(
     tables: Tables, origin: int, context: int, slot: int, now: int, rng: Any
 ) -> tuple[float, int, int]:
-    """The probability of one decision, of how many words it is a part, and the history before."""
+    """Return the probability of one decision, its number of words, and the history before."""
     window, past = tables.window(origin, context), slot - origin - 1
     if past < len(window):
         note = int(rng.integers(len(window[past])))
@@ -154,7 +156,7 @@ def _decision(
 
 
 def _follows_table(tables: Tables, state: MaskState, observed: str, level: int, words: int) -> bool:
-    """Whether words below `level` hide and others show."""
+    """Return whether words below `level` suppress and others release."""
 
     def hides(word: int) -> bool:
         return tables.body.step(state, observed, ConstantRng(word))[1] is None
@@ -164,18 +166,18 @@ def _follows_table(tables: Tables, state: MaskState, observed: str, level: int, 
 
 
 class ConstantRng:
-    """Randomness that is always the same word: what a machine does with it can be asked."""
+    """Randomness that is always the same word, to ask a machine what it does with it."""
 
     def __init__(self, word: int) -> None:
         self._word = word
 
     @property
     def secure(self) -> bool:
-        """False: this is for asking, never for releasing."""
+        """Return False: this is never used for a release."""
         return False
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """The word, as often as wanted."""
+        """Return the word `count` times."""
         return np.full(count, self._word, dtype=np.uint64)
 
 
@@ -185,7 +187,7 @@ MAX_NUMBERS_HELD = 2e7  # numbers held for the releases followed together
 class SweepPeak(NamedTuple):
     """The highest rise of a kind, rounded up, and where: a release, the next one, and the fact.
 
-    `until` is the slot of the next release and `shown` its context, or T and END.
+    `until` is the slot of the next release and `released` its context, or T and END.
     """
 
     rise: float
@@ -203,6 +205,7 @@ class Sweep:
     """
 
     def __init__(self, day: DayChain, tables: Tables, facts: Facts) -> None:
+        """Prepare to follow `facts` under one day chain."""
         self.day, self.tables, self.facts = day, tables, facts
         self.moves = np.concatenate([day.transition, np.zeros((1, day.size, day.size))])
         self.peaks = [SweepPeak(0.0)] * facts.kinds
@@ -216,7 +219,7 @@ class Sweep:
         self.has_small_entries = bool(((entries > 0) & (entries < SMALLEST_PLAIN_MASS)).any())
 
     def run(self) -> None:
-        """Follows all releases, some slots of them at a time."""
+        """Follow all releases, some slots of them at a time."""
         day = self.day
         most = max(1, len(self.facts.slot)) * day.size**2
         width = min(day.slots + 1, max(1, int(MAX_NUMBERS_HELD / most)))
@@ -225,7 +228,7 @@ class Sweep:
         self._note_silent_days()
 
     def _block(self, first: int, after: int) -> None:
-        """The releases at slots first, …, after - 1, each until nothing can be shown any more."""
+        """Follow the releases at slots first, …, after - 1 until nothing can be released."""
         slots = self.day.slots
         gap = GapFollower(self)
         for t in range(first + 1, slots):
@@ -238,7 +241,7 @@ class Sweep:
             told_of(slots * max(first, 0) + (t - first) * (after - max(first, 0)), slots**2)
 
     def _join(self, gap: GapFollower, t: int) -> None:
-        """Takes up the releases of the slot before t."""
+        """Start to follow the releases of the slot before t."""
         contexts = np.flatnonzero(self.seen[t - 1]) if t else np.zeros(1, dtype=np.int64)
         law = self.moves[t - 1][contexts].T if t else self.day.initial[:, None]
         origins = np.stack([np.full(len(contexts), t - 1), contexts], axis=1)
@@ -251,11 +254,13 @@ class Sweep:
         gap.join(t, origins[plain], law[:, plain])
 
     def here(self, t: int) -> Ints:
-        """The facts of slot t."""
+        """Return the numbers of the facts of slot t."""
         return np.arange(self.at[t], self.at[t + 1])
 
     def note_release(self, t: int, context: int, origin: tuple[int, int]) -> None:
-        """Context may be shown at t, next after the release `origin`: also tells of t itself."""
+        """Record that a context may be released at t next after `origin`, and what that tells of
+        t.
+        """
         if not self.seen[t, context]:
             self.seen[t, context] = True
             self.before[t, context] = origin
@@ -266,7 +271,7 @@ class Sweep:
     def note(
         self, facts: Ints, beliefs: Floats, error: Any, origins: Any, until: int, released: Any
     ) -> None:
-        """Keeps the highest rise of each kind: share · (belief - prior), rounded up.
+        """Record the highest rise of each kind: share · (belief - prior), rounded up.
 
         Each belief with its fact; error, release and outcome are its own or the same for all.
         """
@@ -282,17 +287,17 @@ class Sweep:
                 self.peaks[kind] = SweepPeak(float(own[index]), (slot, context), *outcome, fact)
 
     def floors(self, facts: Ints) -> Floats:
-        """The beliefs at which each fact's rise equals the highest one of its kind."""
+        """Return the beliefs at which each fact's rise equals the highest one of its kind."""
         highest = np.array([peak.rise for peak in self.peaks])[self.facts.kind[facts]]
         return np.asarray(self.facts.prior[facts] + highest / self.facts.share[facts])
 
     def end_releases(self, t: int, law: Floats, origins: Ints, error: Floats) -> None:
-        """From slot t on nothing can be shown: only what the law itself says is believed."""
+        """Record laws from slot t on, after which nothing can be released."""
         if t < self.day.slots and law.shape[1]:
             self.silent_laws[t].append((law, origins, error))
 
     def _note_silent_days(self) -> None:
-        """Facts after the last slot at which anything can be shown."""
+        """Note beliefs in facts after the last slot at which anything can be released."""
         law, origins = np.zeros((self.day.size, 0)), np.zeros((0, 2), dtype=np.int64)
         error = np.zeros(0)
         for t, fresh in enumerate(self.silent_laws[:-1]):

@@ -1,1 +1,1 @@
-"""The rows for context streams, one file a check."""
+"""The checks for context streams, as rows of the table of mechanisms."""

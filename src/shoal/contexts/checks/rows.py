@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -19,7 +19,7 @@ import numpy as np
 from shoal.contexts.checks import task as mask_task
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
-from shoal.contexts.search import pacing
+from shoal.contexts.search import limits
 from shoal.contexts.search.adaptive import (
     next_releases,
     occurring_segments,
@@ -36,8 +36,9 @@ from shoal.contexts.search.beliefs import (
     jointly_releasable,
     vector_value,
 )
-from shoal.contexts.search.greedy import Grid, best_on_grid, best_vector, restart_orders
-from shoal.contexts.search.pacing import LOOKS, SPEED, Clock, Effort, SearchEnded, look_costs
+from shoal.contexts.search.greedy import Grid, best_vector, restart_orders
+from shoal.contexts.search.limits import SPEED, Clock, Effort, SearchEnded
+from shoal.contexts.search.pacing import LOOKS, look_costs
 from shoal.contexts.search.window import affordable_programs, search_windows
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.codec import Floats, Ints
@@ -69,18 +70,33 @@ EXACT = "linear programs over all causal ways to show or suppress, solved for ev
 PARTLY = (
     "linear programs with a memory of the first slots of a segment, a table without memory after"
 )
-GRID_STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
-RESTARTS = 6  # orders of coordinates: likeliest first, forward, backward, and three at random
-FLOORS = (0.0, 2.0**-16, 2.0**-8, 1.0)  # least probabilities of suppression, the last always safe
-EXHAUSTIVE_COORDINATES = 4  # releasable coordinates up to which the grid is searched exhaustively
-# shares of a check's time, if it has a limit: the rest is for looking at the plan
-TABLE = 0.3  # of the simulatable check, for its table
-HYBRID_VECTOR, ADAPTIVE_VECTOR = 0.6, 0.15  # for the probabilities
-BASE, PROGRAMS = 0.7, 0.9  # of the optimal check: tables without memory, then its programs
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """Constants that share the time of a check out over its parts.
+
+    Measured on 60 random dense days (benchmarks/mask.py): one order and one grid release 12 % less
+    than all of these, three orders and three grids 4 % less.
+    """
+
+    # a finer grid is not better: what one entry takes, others lose
+    grid_steps: tuple[int, ...] = (10, 5, 20)
+    restarts: int = 6  # orders of entries: likeliest first, forward, backward, three at random
+    # least suppression tried in turn, the last always safe
+    floors: tuple[float, ...] = (0.0, 2.0**-16, 2.0**-8, 1.0)
+    table_share: float = 0.3  # of the simulatable check's time, for its table
+    hybrid_vector_share: float = 0.6  # of the hybrid check's time, for the probabilities
+    adaptive_vector_share: float = 0.15  # of the adaptive check's time, for the probabilities
+    base_share: float = 0.7  # of the optimal check's time, for tables without memory
+    programs_share: float = 0.9  # of what is left then, for linear programs
+
+
+SETTINGS = CheckSettings()
 
 
 def plan_sensitive(task: Task, delta: Fraction) -> Plan:
-    """Sensitive contexts always suppressed, all others always shown. Not private.
+    """Plan to suppress sensitive contexts always and nothing else. This is not private.
 
     What people try first, kept for comparison. Suppression itself tells ("suppressed means
     hospital"), and so do the contexts before and after. The certificate says how far a belief can
@@ -109,17 +125,19 @@ def plan_sensitive(task: Task, delta: Fraction) -> Plan:
 
 
 class Checks:
-    """The proved checks of one task; what several of them need is found once in a time limit."""
+    """The proved checks of one task; what several of them need is computed once."""
 
     def __init__(self, task: Task, delta: Fraction) -> None:
         self.task, self.delta = task, delta
         self.days, self.contexts = mask_task.days_of(task, delta), mask_task.contexts_of(task)
 
     def plan(self, name: str, body: Machine, releases: float, reason: str) -> Plan:
+        """Return a plan of this task around a machine."""
         return mask_task.mask_plan(self.task, name, self.delta, body, releases, reason)
 
     def simulatable(self) -> Plan:
-        """When to show is decided before the context is looked at.
+        """Return the plan of the simulatable check: it decides to release before it sees the
+        context.
 
         The slot of the next release after each release, for every release that can occur; where
         time ran out, what follows is suppressed. `LiveSimulatable` runs the same check without the
@@ -127,17 +145,19 @@ class Checks:
         """
 
         def found() -> Ints:
-            table = next_releases(self.days, pacing.effort_for(SIMULATABLE).part(TABLE))
+            table = next_releases(
+                self.days, limits.effort_for(SIMULATABLE).part(SETTINGS.table_share)
+            )
             table[1:][~jointly_releasable(self.days)] = -1  # contexts that are never shown
             return table
 
-        table = pacing.compute_once((self.task, self.delta, "next releases"), found)
+        table = limits.compute_once((self.task, self.delta, "next releases"), found)
         releases = min(simulatable_segments(one, table).expected for one in self.days)
         body = SimulatableMask(self.contexts, table)
         return self.plan(SIMULATABLE, body, releases, SIMULATABLE_REASON)
 
     def probabilities(self, effort: Effort) -> Floats:
-        """`vector`, looked at once more.
+        """Return the best vector, raised until a second, independent check accepts it.
 
         The search subtracts: beside a state of mass 1 that is always shown, one of mass 1e-300 is
         lost to it. Raising probabilities is safe, and a suppression that the likely states share
@@ -146,21 +166,21 @@ class Checks:
 
         def found() -> Floats:
             suppression = search_best_vector(self.days, effort)
-            tried = (np.maximum(suppression, floor) for floor in FLOORS)
+            tried = (np.maximum(suppression, floor) for floor in SETTINGS.floors)
             return next(
                 p for p in tried if mask_task.vector_keeps_promise(self.task, self.delta, p)
             )
 
-        return pacing.compute_once((self.task, self.delta, "vector"), found)
+        return limits.compute_once((self.task, self.delta, "vector"), found)
 
     def probabilistic(self, suppression: Floats) -> Plan:
-        """One suppression probability per slot and context: these."""
+        """Return the plan that suppresses by these probabilities, one per slot and context."""
         body = VectorMask(self.contexts, encoded(suppression))
         releases = min(vector_value(day, suppression) for day in self.days)
         return self.plan(PROBABILISTIC, body, releases, PROBABILISTIC_REASON)
 
     def hybrid(self, suppression: Floats, name: str = HYBRID) -> Plan:
-        """Whichever of the two shows more on average; the simulatable one when they tie.
+        """Return the plan that releases more on average; the simulatable one when they tie.
 
         Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
         """
@@ -168,7 +188,7 @@ class Checks:
         return replace(coins if coins.cost < waiting.cost else waiting, mechanism=name)
 
     def adaptive(self, baseline: Floats | None, effort: Effort) -> Plan:
-        """Suppression that depends on the last release: the best policy found for each stretch.
+        """Return the plan of the adaptive check: suppression depends on the last release.
 
         Backwards in time; never below the hybrid check.
         """
@@ -177,21 +197,24 @@ class Checks:
         return self.plan(ADAPTIVE, body, found.expected, ADAPTIVE_REASON)
 
     def _segments(self, baseline: Floats | None, effort: Effort) -> dict[Origin, Codes]:
-        return pacing.compute_once(
+        return limits.compute_once(
             (self.task, self.delta, "segments"),
             lambda: search_segments(self.days, float(self.delta), baseline=baseline, work=effort),
         )
 
     def optimal(self, baseline: Floats | None, effort: Effort) -> Plan:
-        """The better of the adaptive check and a linear program, for each stretch.
+        """Return the plan that takes, for each segment, the better of adaptive and a linear
+        program.
 
         The optimum over all mechanisms when every program covers its segment (the certificate says
         so); never below the adaptive check, whose time is taken first. Long days get smaller
         programs, and when time is short only their likeliest releases do.
         """
         (day,) = self.days  # `refuse_families` lets one through
-        base = self._segments(baseline, effort.part(BASE))
-        rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
+        base = self._segments(baseline, effort.part(SETTINGS.base_share))
+        rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(
+            SETTINGS.programs_share
+        )
         programs, nodes = affordable_programs(day, rest.work / SPEED)
         found = search_windows(
             day, float(self.delta), base, programs=programs, nodes=nodes, work=rest
@@ -202,62 +225,59 @@ class Checks:
 
 
 def search_best_vector(days: Sequence[Day], effort: Effort) -> Floats:
-    """Private suppression probabilities on multiples of 1/65536, under each of `days`.
+    """Return private suppression probabilities on multiples of 1/65536, under each of `days`.
 
     The best of several greedy searches: orders of coordinates times grids of levels.
     """
     grids = [
         Grid(order, _levels(steps))
-        for steps, order in product(GRID_STEPS, restart_orders(days, RESTARTS))
+        for steps, order in product(SETTINGS.grid_steps, restart_orders(days, SETTINGS.restarts))
     ]
-    found = best_vector(days, grids, work=effort)
-    if jointly_releasable(days).sum() > EXHAUSTIVE_COORDINATES:
-        return found
-    exact = best_on_grid(days, _levels(GRID_STEPS[0]).tolist())
-    return max(
-        found, exact, key=lambda suppression: min(vector_value(d, suppression) for d in days)
-    )
+    return best_vector(days, grids, work=effort)
 
 
 def _levels(steps: int) -> Floats:
-    """0, 1/steps, …, 1, rounded up to multiples of 1/65536."""
+    """Return 0, 1/steps, …, 1, rounded up to multiples of 1/65536."""
     return np.ceil(np.arange(steps + 1) / steps * COIN_LEVELS) / COIN_LEVELS
 
 
 def plan_simulatable(task: Task, delta: Fraction) -> Plan:
-    pacing.start_turn(SIMULATABLE)  # refused when others used up the time
+    limits.start_turn(SIMULATABLE)  # refused when others used up the time
     return Checks(task, delta).simulatable()
 
 
 def plan_probabilistic(task: Task, delta: Fraction) -> Plan:
-    checks, effort = Checks(task, delta), pacing.start_turn(PROBABILISTIC)
-    pacing.refuse_long_days(PROBABILISTIC, checks.days[0].slots)
+    checks, effort = Checks(task, delta), limits.start_turn(PROBABILISTIC)
+    limits.refuse_long_days(PROBABILISTIC, checks.days[0].slots)
     return checks.probabilistic(checks.probabilities(effort))
 
 
 def plan_hybrid(task: Task, delta: Fraction) -> Plan:
-    checks, effort = Checks(task, delta), pacing.start_turn(HYBRID).part(HYBRID_VECTOR)
-    pacing.refuse_long_days(HYBRID, checks.days[0].slots)
+    checks, effort = (
+        Checks(task, delta),
+        limits.start_turn(HYBRID).part(SETTINGS.hybrid_vector_share),
+    )
+    limits.refuse_long_days(HYBRID, checks.days[0].slots)
     return checks.hybrid(checks.probabilities(effort))
 
 
 def _plan_by_search(task: Task, delta: Fraction, name: str) -> Plan:
-    """The plan of the adaptive or the optimal check; the hybrid one where that shows more.
+    """Return the adaptive or optimal plan; the hybrid one where that releases more.
 
     Also when the clock ended the search before there was anything to hand out. The search for a
     family looks at the mean of its members, so the hybrid may be better there too; for one day
     without a clock it was a candidate.
     """
-    effort, checks = pacing.start_turn(name), Checks(task, delta)
+    effort, checks = limits.start_turn(name), Checks(task, delta)
     if name == OPTIMAL:
-        pacing.refuse_long_days(OPTIMAL, checks.days[0].slots)
-    pacing.warn_if_slow(checks.days[0].slots, checks.days[0].size, effort)
+        limits.refuse_long_days(OPTIMAL, checks.days[0].slots)
+    limits.warn_if_slow(checks.days[0].slots, checks.days[0].size, effort)
     find = checks.adaptive if name == ADAPTIVE else checks.optimal
-    if checks.days[0].slots > pacing.LONG_DAY:  # a vector for so many slots takes too long
+    if checks.days[0].slots > limits.LONG_DAY:  # a vector for so many slots takes too long
         baseline = None
         fallback = replace(checks.simulatable(), mechanism=name)
     else:
-        baseline = checks.probabilities(effort.part(ADAPTIVE_VECTOR))
+        baseline = checks.probabilities(effort.part(SETTINGS.adaptive_vector_share))
         if effort.clock is None and len(checks.days) == 1:
             return find(baseline, effort)
         fallback = checks.hybrid(baseline, name)
@@ -273,6 +293,7 @@ def _row(
     calibrate: Callable[[Task, Fraction], Plan],
     refuse: Callable[[Task], str | None] = mask_task.refuse,
 ) -> Mechanism:
+    """Return the table row of a check, which shares promise, loss and rules with the others."""
     return Mechanism(name, refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules)
 
 
@@ -295,7 +316,7 @@ def mask(
     clock: Clock | None = time.monotonic,
     **events: Any,
 ) -> Plan:
-    """The plan that shows the most contexts on average while no belief rises by more than delta.
+    """Plan which contexts a stream releases: the most on average, within delta for every belief.
 
     With several day chains, whichever of them an adversary holds. `check` names a row
     ("mask-adaptive", …) or "best", which tries the proved checks, quickest first, each with its
@@ -311,8 +332,8 @@ def mask(
     For events (`shoal.Events.of`) the check is "mask-online"; `epsilon` instead of `delta` bounds
     their odds, both ways, and these may be given too: `lower=True` (beliefs may not fall by more
     than delta either), `memory="none"` (what is shown depends on the context alone), `mixture`
-    (weights of the chains, for somebody unsure which of them holds), `ahead` (look ahead to the end
-    of the day or not; by default whatever shows more).
+    (weights of the chains, for an adversary unsure which of them holds), `ahead` (look ahead to the
+    end of the day or not; by default the variant that releases more).
     """
     days = (day,) if isinstance(day, DayChain) else tuple(day)
     if not days:
@@ -338,12 +359,12 @@ def mask(
             if given
             else "delta is missing; say how much any belief may rise, such as delta=0.1"
         )
-    limit = float(positive(seconds, "seconds")) if seconds is not None else pacing.SECONDS
+    limit = float(positive(seconds, "seconds")) if seconds is not None else limits.SECONDS
     task = Task(query=query, secrets=secrets, family=days)
     named = _rows(task, check)
     among = [row.name for row in named]
     by_clock = clock if seconds is not None else None
-    with pacing.time_limit(limit, check, clock=by_clock, among=among):
+    with limits.time_limit(limit, check, clock=by_clock, among=among):
         plans = list(_plans_in_turn(named, task, exact(delta, "delta")))
     return min(plans, key=lambda plan: plan.cost)
 
@@ -351,11 +372,11 @@ def mask(
 def _event_amount(
     secrets: Events, delta: Number | None, epsilon: Number | None, lower: bool
 ) -> tuple[Fraction, Events]:
-    """The amount, and the events held to a rise for delta, to their odds for epsilon."""
+    """Return the amount, and the events bounded by a rise for delta or by odds for epsilon."""
     if (delta is None) == (epsilon is None):
         raise InputError("give delta (a rise of belief) or epsilon (a factor of odds), one of them")
     if epsilon is None:
-        both = lower or secrets.change == "rise-and-fall"  # whoever asked for it that way
+        both = lower or secrets.change == "rise-and-fall"  # requested in the secrets themselves
         return exact(delta if delta is not None else 0, "delta"), secrets.as_rise(lower=both)
     if lower:
         raise InputError("lower goes with delta; odds are bounded both ways already")
@@ -371,7 +392,7 @@ def compare_checks(
     seconds: Number,
     clock: Clock | None = None,
 ) -> dict[str, Plan]:
-    """The plans of several checks side by side, each with its share of `seconds` as for "best".
+    """Return the plans of several checks, each with the share of `seconds` it has in "best".
 
     What more than one of them needs is found once: the probabilities of the probabilistic check,
     the tables of the adaptive one.
@@ -379,14 +400,14 @@ def compare_checks(
     task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
     amount = exact(delta, "delta")
     rows = [row for check in checks for row in _rows(task, check)]
-    with pacing.time_limit(seconds, clock=clock):
+    with limits.time_limit(seconds, clock=clock):
         return {plan.mechanism: plan for plan in _plans_in_turn(rows, task, amount)}
 
 
 def _plans_in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator[Plan]:
-    """The plans of the rows, one after the other, until the time is over; the first always.
+    """Yield the plans of the rows until the time is over; the first row always has its turn.
 
-    A row that breaks its promise is left aside; it is told where no other row has a plan.
+    A row that breaks its promise is skipped. PromiseBroken is raised when no other row has a plan.
     """
     broken: PromiseBroken | None = None
     found = False
@@ -405,10 +426,10 @@ def _plans_in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> It
 
 
 def _rows(task: Task, check: str) -> list[Mechanism]:
-    """The rows to try: the one that is named, or the proved ones that take the task."""
+    """Return the rows to try: the one that is named, or the proved ones that accept the task."""
     if check == "best":
-        long = day_chains(task.family)[0].slots > pacing.LONG_DAY
-        names = (SIMULATABLE, ADAPTIVE) if long else tuple(pacing.WORK_SHARES)
+        long = day_chains(task.family)[0].slots > limits.LONG_DAY
+        names = (SIMULATABLE, ADAPTIVE) if long else tuple(limits.WORK_SHARES)
         rows = [MECHANISMS[name] for name in names]
         return [row for row in rows if row.refuse(task) is None]
     known = [name for name in MECHANISMS if name.startswith("mask-")]
@@ -422,7 +443,7 @@ def _rows(task: Task, check: str) -> list[Mechanism]:
 
 
 def _recheck(plan: Plan) -> Plan:
-    """The plan, its promise evaluated again."""
+    """Return the plan after its promise was evaluated again; raise PromiseBroken if it fails."""
     loss = mask_task.loss(plan)
     if plan.guarantee.proved and not loss <= float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE):
         raise PromiseBroken(

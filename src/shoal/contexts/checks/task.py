@@ -3,7 +3,7 @@
 Searches for suppression probabilities go through the contexts one after the other, so that the
 plan they find depends on the order. They are given this one: sensitive contexts first, then by
 how likely each is over the day (to nine digits), and by name where that does not decide. So the
-order in which somebody lists contexts never changes a plan, and renaming them changes it only
+order in which contexts are written never changes a plan, and renaming them changes it only
 where two contexts are equally likely at every slot.
 """
 
@@ -31,6 +31,7 @@ from shoal.contexts.search.beliefs import (
 )
 from shoal.contexts.search.decimals import vector_rise
 from shoal.contexts.search.greedy import keeps_every_bound
+from shoal.contexts.search.limits import by_clock, compute_once
 from shoal.contexts.search.memory import (
     Remembering,
     fine_decoded,
@@ -38,7 +39,6 @@ from shoal.contexts.search.memory import (
     histories_rise,
     histories_value,
 )
-from shoal.contexts.search.pacing import by_clock, compute_once
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.charge import Alone, Composition, Guarantee
 from shoal.core.codec import Floats, Ints
@@ -51,7 +51,7 @@ PRIOR_DIGITS = 9  # of a prior: far above its rounding, so that equal contexts s
 
 
 def family_days(task: Task) -> tuple[DayChain, ...]:
-    """The day chains of the family, all in canonical order."""
+    """Return the day chains of the family, all in canonical order."""
     days = _days(task)
     secrets = task.secrets
     assert isinstance(secrets, SensitiveContexts)
@@ -59,12 +59,12 @@ def family_days(task: Task) -> tuple[DayChain, ...]:
 
 
 def family_days_in(task: Task, states: Sequence[str]) -> tuple[DayChain, ...]:
-    """The day chains of the family, contexts in the order of `states`."""
+    """Return the day chains of the family, contexts in the order of `states`."""
     return tuple(in_order(day, states) for day in _days(task))
 
 
 def canonical_order(days: Sequence[DayChain], secrets: SensitiveContexts) -> tuple[str, ...]:
-    """The contexts in canonical order."""
+    """Return the contexts in canonical order: sensitive first, then likely ones, then by name."""
     by_name = sorted(days[0].states)
     named = [in_order(day, by_name) for day in days]
     share = secrets.shares(named[0]).sum(axis=0)
@@ -77,7 +77,7 @@ def canonical_order(days: Sequence[DayChain], secrets: SensitiveContexts) -> tup
 
 
 def in_order(day: DayChain, states: Sequence[str]) -> DayChain:
-    """The same day with its contexts in another order."""
+    """Return the same day with its contexts in the order of `states`."""
     if tuple(states) == day.states:
         return day
     index = {name: index for index, name in enumerate(day.states)}
@@ -125,7 +125,7 @@ ASSUMPTIONS = (
 class MaskCertificate(Proof):
     """The numbers of a suppression plan: the highest rise of belief and the mean of releases.
 
-    `most` is what no check whatever could exceed: the sum of the priors of releasable states.
+    `most` is an upper bound for every check: the sum of the priors of releasable states.
     `breached` counts the sensitive (slot, context) pairs whose belief can rise beyond delta.
     `timed` says that the search went by a clock: equal calls may then find different plans.
     """
@@ -142,6 +142,7 @@ class MaskCertificate(Proof):
 
     @property
     def theorem(self) -> str:
+        """Return the reason and the numbers of the certificate as one sentence."""
         return (
             f"{self.reason}; the highest rise of any belief over all outputs is "
             f"{significant(self.rise)}; {significant(self.releases)} of {self.slots} slots are "
@@ -153,7 +154,7 @@ class MaskCertificate(Proof):
 
 
 def refuse(task: Task) -> str | None:
-    """The checks are for sensitive contexts on day chains of one length."""
+    """Return why the checks do not apply: they need sensitive contexts on days of one length."""
     if not isinstance(task.secrets, SensitiveContexts):
         return "the secrets are not sensitive contexts, so there is nothing to suppress"
     if not isinstance(task.query, CurrentState):
@@ -165,7 +166,7 @@ def refuse(task: Task) -> str | None:
 
 
 def refuse_families(task: Task) -> str | None:
-    """For checks whose search is for one day chain."""
+    """Return why a check for a single day chain does not apply; None when it does."""
     reason = refuse(task)
     if reason is None and len(task.family) > 1:
         return (
@@ -176,7 +177,7 @@ def refuse_families(task: Task) -> str | None:
 
 
 def day_and_secrets(task: Task) -> tuple[DayChain, SensitiveContexts]:
-    """The first day chain, as it was written, and the secrets of a task that `refuse` takes."""
+    """Return the first day chain, in its own order, and the secrets of an accepted task."""
     day, secrets = task.family[0], task.secrets
     if not (isinstance(day, DayChain) and isinstance(secrets, SensitiveContexts)):
         raise TypeError("calibrate called on a task that `refuse` refuses")
@@ -184,19 +185,19 @@ def day_and_secrets(task: Task) -> tuple[DayChain, SensitiveContexts]:
 
 
 def contexts_of(task: Task) -> tuple[str, ...]:
-    """The contexts in the canonical order in which plans keep them."""
+    """Return the contexts in the canonical order in which plans keep them."""
     return family_days(task)[0].states
 
 
 def first_day(task: Task, delta: Fraction, **rest: Any) -> Day:
-    """The first day of `days_of`: the only one, unless the task has a family."""
+    """Return the first day of `days_of`: the only one, unless the task has a family."""
     return days_of(task, delta, **rest)[0]
 
 
 def days_of(
     task: Task, delta: Fraction, *, states: Sequence[str] | None = None, **rest: Any
 ) -> tuple[Day, ...]:
-    """The days of a task for the loops of `shoal.contexts.search`; refused unless 0 < delta < 1.
+    """Return the days of a task as arrays for the searches; refuse unless 0 < delta < 1.
 
     Contexts are in canonical order, or in the order of `states`.
     """
@@ -224,7 +225,7 @@ def _check_delta(delta: Fraction) -> None:
 def mask_plan(
     task: Task, name: str, delta: Fraction, body: Machine, releases: float, reason: str, **rest: Any
 ) -> Plan:
-    """A plan around a machine, with the numbers that certify it."""
+    """Return a plan around a machine, with the numbers that certify it."""
     days = days_of(task, delta)
     certificate = MaskCertificate(
         reason=reason,
@@ -248,25 +249,25 @@ def mask_plan(
 
 
 def over(task: Task, also: str = "") -> str:
-    """Whom a promise is made to: who knows the chains, and who `also` adds."""
+    """Return whom a promise covers: an adversary who knows the chains, and whom `also` adds."""
     count = len(task.family)
     known = ("the chain" if count == 1 else f"any of the {count} chains") + also
     return f"{task.secrets.subject}, for an adversary who knows {known} and the plan"
 
 
 def promise(task: Task, delta: Fraction) -> Guarantee:
-    """What a check promises about the sensitive contexts of a task."""
+    """Return the guarantee of a check for the sensitive contexts of a task."""
     _check_delta(delta)
     return Guarantee(notion=NOTION, amount=delta, over=over(task))
 
 
 def rules(plan: Plan) -> tuple[Composition, ...]:
-    """None adds suppression to anything."""
+    """Return the composition rules: suppression composes with nothing else."""
     return (ALONE,)
 
 
 def loss(plan: Plan) -> float:
-    """The highest rise of belief over all outputs of the plan as stored, from the plan alone.
+    """Return the highest rise of belief over all outputs of the stored plan, from the plan alone.
 
     Under every day chain of the family. Evaluated by posteriors in logarithms, or rounded up where
     histories count; where a single vector suppresses, the division-free check must agree. Infinity
@@ -287,7 +288,7 @@ def loss(plan: Plan) -> float:
 
 
 def vector_keeps_promise(task: Task, delta: Fraction, suppression: Floats) -> bool:
-    """Whether one vector p[t, j], contexts in canonical order, passes what `loss` asks of it."""
+    """Return whether a vector p[t, j], in canonical order, passes both checks of `loss`."""
     measured = days_of(task, delta, everything=True)
     highest = max(memoryless_rise(day, suppression) for day in measured)
     if float(delta) < highest <= float(delta) * (1 + RECHECK_TOLERANCE):
@@ -297,7 +298,7 @@ def vector_keeps_promise(task: Task, delta: Fraction, suppression: Floats) -> bo
 
 
 def certificate_is_true(plan: Plan, rise: float) -> bool:
-    """Whether the words and numbers of a plan are those of its task and machine.
+    """Return whether the words and numbers of a plan are those of its task and machine.
 
     The notion and whom it covers, that it composes with nothing, and the rise, the releases and
     the most that its certificate and its cost name. Why it is said to be so (`reason`) is words.
@@ -317,14 +318,14 @@ def certificate_is_true(plan: Plan, rise: float) -> bool:
 
 
 def releases_of(day: Day, body: Any) -> float:
-    """The mean number of slots that a machine shows."""
+    """Return the expected number of slots that a machine releases."""
     if memoryless(body):
         return vector_value(day, decoded(body.codes))
     return histories_value(day, *as_mask(body).segments(day))
 
 
 def rise_of(task: Task, delta: Fraction, body: Any) -> float:
-    """The highest rise of belief over all outputs of a machine, under every member.
+    """Return the highest rise of belief over all outputs of a machine, under every member.
 
     Of days on which every slot is read.
     """
@@ -332,7 +333,7 @@ def rise_of(task: Task, delta: Fraction, body: Any) -> float:
 
 
 def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
-    """`rise_of`, and the same with the tables that only slots not read lead to.
+    """Return `rise_of`, and the same with tables that only unread slots lead to.
 
     Evaluated once for a machine inside a time limit: equal machines have equal rises.
     """
@@ -354,7 +355,7 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
 
 
 def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
-    """Refuses a machine for other contexts or days of another length."""
+    """Refuse a machine for other contexts or for days of another length."""
     slots = as_mask(body).slots
     for day in task.family:
         if isinstance(day, DayChain) and (
@@ -367,23 +368,20 @@ def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
 
 
 def as_mask(body: Any) -> Any:
-    """A machine whose tables can be evaluated; refused for any other."""
+    """Return a machine whose tables can be evaluated; refuse any other."""
     if not isinstance(body, Mask) or not hasattr(body, "slots"):
         raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
     return body
 
 
 def machine_states(body: Any) -> tuple[str, ...]:
-    """The contexts of a machine, in the order of its tables."""
+    """Return the contexts of a machine, in the order of its tables."""
     names: tuple[str, ...] = body.states
     return names
 
 
 def release_rates(plan: Plan) -> Floats:
-    """r[t, j] = P(X_t = j and the plan shows it); its sum is the expected number of releases.
-
-    Under the first chain of a family.
-    """
+    """Return r[t, j] = P(X_t = j and the plan releases it), under the first chain of a family."""
     body, order = plan.body, machine_states(plan.body)
     day = first_day(plan.task, plan.guarantee.amount, states=order)
     rates = np.zeros((day.slots, day.size))
@@ -401,7 +399,7 @@ def release_rates(plan: Plan) -> Floats:
 def _add_segment(
     day: Day, origin: Origin, plan: Remembering, digits: Ints, mass: float, rates: Floats
 ) -> None:
-    """A release hands its mass to the releases that may follow it."""
+    """Add the releases that follow one release of probability `mass` to `rates` in place."""
     arriving, slot = follow_window(day, *origin, plan, digits), origin[0]
     for k, codes in enumerate(plan.codes):
         rates[slot + 1 + k] += mass * (arriving[k] * (1 - fine_decoded(codes))).sum(axis=0)
@@ -412,7 +410,7 @@ def _add_segment(
 
 
 def suppression_reasons(plan: Plan) -> list[list[str]]:
-    """For each slot and context why it is not always shown: "" where it is.
+    """Return, for each slot and context, why it is not always released; "" where it is.
 
     "impossible", "sensitive", "tells what follows" (showing it would raise a later belief by
     itself), or "hides others" (it is suppressed so that suppression does not tell).

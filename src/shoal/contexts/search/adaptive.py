@@ -30,20 +30,13 @@ from shoal.contexts.search.beliefs import (
     days_allowing,
     decoded,
     encoded,
-    future_beliefs,
     jointly_releasable,
     law_after_release,
     limiting_secrets,
     segment_rise,
 )
-from shoal.contexts.search.pacing import (
-    LONG_DAY,
-    LOOKS,
-    Effort,
-    SegmentSearch,
-    likeliest_states,
-    look_costs,
-)
+from shoal.contexts.search.limits import LONG_DAY, Effort
+from shoal.contexts.search.pacing import LOOKS, SegmentSearch, likeliest_states, look_costs
 from shoal.core.codec import Bools, Floats, Ints
 
 PLAN_WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
@@ -52,7 +45,8 @@ TIMED_SEGMENTS = 12  # segments timed to know how fast the machine is
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Suppression after each release: `hidden[(slot, state)]` holds the slots after it, in codes.
+    """Suppression after each release: `hidden[(slot, state)]` holds a row of codes per slot after
+    it.
 
     Origins without an entry suppress the rest of the day. `expected` is the mean number of
     releases of a day.
@@ -63,12 +57,11 @@ class Segments:
 
 
 def next_releases(days: Day | Sequence[Day], work: float | Effort = np.inf) -> Ints:
-    """n[slot + 1, state]: when the simulatable check shows a state again; T when it does not.
+    """Return n[slot + 1, state]: the slot the simulatable check releases next after that release.
 
-    The first slot that every day lets be shown, whatever it holds; those on which the last release
-    is impossible have no say. Row 0 is for "start". Rows of states that are never shown hold T, and
-    when `work` has a clock, so do those that cannot come up, and what was not reached in time: all
-    is suppressed there.
+    That is the first slot that every day on which the last release is possible allows to be
+    released. Row 0 is for the start; T stands for never. Rows of states that are never released
+    hold T. When `work` has a clock, so do releases that cannot occur and those not reached in time.
     """
     family, effort = as_family(days), Effort.of(work)
     releasable = jointly_releasable(family)
@@ -86,9 +79,9 @@ def next_releases(days: Day | Sequence[Day], work: float | Effort = np.inf) -> I
 
 
 def next_release(days: Sequence[Day], releasable: Bools, origin: Origin, earliest: int) -> int:
-    """The first slot from `earliest` on that each day that can come to a release lets be shown.
+    """Return the first slot from `earliest` on that every day allows to be released.
 
-    One entry of `next_releases`, where `shown` is what is `jointly_releasable`; T for none.
+    One entry of `next_releases`; `releasable` is the mask of `jointly_releasable`. T for none.
     """
     from shoal.contexts.search import kernels
 
@@ -103,7 +96,7 @@ def next_release(days: Sequence[Day], releasable: Bools, origin: Origin, earlies
 
 
 def simulatable_segments(day: Day, table: Ints) -> Segments:
-    """The simulatable check as suppression after each release: all, until the slot of `table`."""
+    """Return the simulatable check as tables: suppress until the slot that `table` names."""
     tables: dict[Origin, Codes] = {}
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
     for slot, state in releases_forward(seen):
@@ -121,19 +114,19 @@ def search_segments(
     baseline: Floats | None = None,
     work: float | Effort = PLAN_WORK,
 ) -> dict[Origin, Codes]:
-    """A table after each release that may be shown, whether or not it can come up.
+    """Search a suppression table for every release that may be made, backwards in time.
 
     Never worse than the simulatable check or the vector `baseline`, which are candidates for every
-    segment of a day of up to LONG_DAY slots. Each table was looked at over all its outputs; a
-    release after which nothing private was found has one without rows, and suppresses the rest of
-    the day, which is always safe here: only states that allow it are ever shown. `work` bounds the
-    multiplications; likelier releases get more of them. The same at every call, unless there is a
-    clock: then only as many states are ever shown as can be looked at in time, the likeliest; what
-    the search does not come to, early in the day, is suppressed, and SearchEnded says that it came
-    to nothing.
+    segment of a day of up to LONG_DAY slots. Each table is evaluated over all its outputs. A
+    release after which no private table was found has one without rows, which suppresses the rest
+    of the day; that is safe, because only states that allow it are ever released. `work` bounds
+    the multiplications; likelier releases get more of them. Equal calls give equal tables unless
+    there is a clock. With a clock only the likeliest states, as many as can be evaluated in time,
+    are released, and what the search does not reach is suppressed. SearchEnded is raised when it
+    reaches nothing.
 
     Several days stand side by side in one chain without moves between them, their copies of a
-    context tied to one probability. What is maximised is the mean over those that can come to the
+    context tied to one probability. What is maximised is the mean over those that allow the
     release.
     """
     family, effort = as_family(days), Effort.of(work)
@@ -176,7 +169,7 @@ def search_segments(
 
 
 def measure_speed(day: Day, effort: Effort) -> None:
-    """Times a look at some segments, to know how fast this machine is now."""
+    """Time the evaluation of some segments to measure this machine's multiplications a second."""
     from shoal.contexts.search import segment_kernels as kernels
 
     assert effort.clock is not None
@@ -202,7 +195,7 @@ def measure_speed(day: Day, effort: Effort) -> None:
 def paper_candidates(
     days: Sequence[Day], releasable: Bools, origin: Origin, baseline: Floats | None
 ) -> list[Codes]:
-    """What the simulatable check, and the vector `baseline`, do after a release."""
+    """Return what the simulatable check and the vector `baseline` do after a release, as tables."""
     slot, slots = origin[0], len(releasable)
     until = next_release(days, releasable, origin, slot + 1)
     found = [suppress_until(days, origin, until)] if slot < until < slots else []
@@ -212,7 +205,10 @@ def paper_candidates(
 def _best_private(
     days: Sequence[Day], delta: float, origin: Origin, values: Floats, candidates: Sequence[Codes]
 ) -> tuple[Floats, Codes | None]:
-    """The private candidate of highest mean value, the first of equals; None when none shows.
+    """Return the private candidate with the highest mean value, and its value on each day.
+
+    The first of equal candidates wins. The table is None, and the values are 0, when no private
+    candidate releases anything. Days on which the release is impossible count 0.
 
     With what it is worth on each of the days, 0 on those that cannot come to the release.
     """
@@ -233,10 +229,10 @@ def _best_private(
 
 
 def block_diagonal(days: Sequence[Day], releasable: Bools) -> Arrays:
-    """All days as one block-diagonal chain, for the compiled search; one day as it is."""
+    """Return all days as one block-diagonal chain for the compiled search."""
     size, copies = days[0].size, len(days)
     if copies == 1:  # as it is: beliefs about the future of long days fill a fifth of a gigabyte
-        day, future = days[0], future_beliefs(days[0])
+        day, future = days[0], days[0].future
         ahead = limiting_secrets(day.possible, day.when, day.bound, future)
         return day.arrays._replace(future=future, releasable=releasable & day.possible, ahead=ahead)
     moves = np.zeros((days[0].slots, copies * size, copies * size))
@@ -248,7 +244,7 @@ def block_diagonal(days: Sequence[Day], releasable: Bools) -> Arrays:
     for g, day in enumerate(days):
         block = slice(g * size, (g + 1) * size)
         moves[:, block, block] = day.moves
-        future[:, block, owner == g] = future_beliefs(day)
+        future[:, block, owner == g] = day.future
     bound = np.concatenate([day.bound for day in days])[order]
     possible = np.concatenate([day.possible for day in days], axis=1)
     return Arrays(
@@ -265,7 +261,7 @@ def block_diagonal(days: Sequence[Day], releasable: Bools) -> Arrays:
 
 
 def value_of_table(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
-    """Expected releases after one release, value[t, j] following a release of j at t."""
+    """Return the expected releases after `origin`; value[t, j] follows a release of j at t."""
     from shoal.contexts.search import segment_kernels as kernels
 
     slot = origin[0]
@@ -275,7 +271,7 @@ def value_of_table(day: Day, origin: Origin, codes: Codes, value: Floats) -> flo
 
 
 def occurring_segments(days: Day | Sequence[Day], policies: dict[Origin, Codes]) -> Segments:
-    """The policies that can come up on some day and show something, and the releases they lead to.
+    """Keep the tables of releases that can occur and that release something later.
 
     `expected` is that of the day that shows least.
     """
@@ -286,7 +282,7 @@ def occurring_segments(days: Day | Sequence[Day], policies: dict[Origin, Codes])
 
 
 def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
-    """max over outputs and secrets of share·(posterior - prior), over all segments that occur."""
+    """Return the largest share·(posterior - prior) over all segments that occur."""
     worst = 0.0
     for origin in reachable_origins(day, policies):
         worst = segment_rise(day, *origin, full_table(day, origin[0], policies.get(origin)), worst)
@@ -296,7 +292,7 @@ def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
 def expected_releases(
     day: Day, policies: Mapping[Origin, Any], value_of: Callable[..., float] = value_of_table
 ) -> float:
-    """The mean number of releases of a day, exactly, backwards from the last origin.
+    """Return the expected number of releases of a day, computed backwards from the last origin.
 
     `value_of` gives the releases that follow one, of the form of `table_value`.
     """
@@ -310,7 +306,7 @@ def expected_releases(
 
 
 def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
-    """ "start", and every release that can come up, in order of time."""
+    """Return the start and every release that can occur, in order of time."""
     from shoal.contexts.search import kernels
 
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
@@ -325,7 +321,7 @@ def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
 
 
 def full_table(day: Day, slot: int, codes: Codes | None) -> Floats:
-    """The probabilities after a release at `slot` as a (T, n) table; slots up to it hold 1."""
+    """Return the suppression after a release at `slot` as a (T, n) table; rows up to it hold 1."""
     suppression = np.ones((day.slots, day.size))
     if codes is not None:
         suppression[slot + 1 : slot + 1 + len(codes)] = decoded(codes)
@@ -339,7 +335,7 @@ def trimmed(codes: Codes) -> Codes:
 
 
 def keeps_bounds(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
-    """Whether a table is private after a release under each of `days` that can come to it."""
+    """Return whether a table keeps every bound after a release, on each day that allows it."""
     slot, state = origin
     return all(
         segment_rise(day, slot, state, full_table(day, slot, codes), delta) <= delta * (1 + 5e-13)
@@ -348,7 +344,7 @@ def keeps_bounds(days: Sequence[Day], delta: float, origin: Origin, codes: Codes
 
 
 def suppress_until(days: Sequence[Day], origin: Origin, until: int) -> Codes:
-    """Suppress up to slot `until`, then show whatever can have been reached on one of `days`."""
+    """Return codes that suppress up to slot `until` and then release every possible state."""
     slot = origin[0]
     codes = np.full((until - slot, days[0].size), COIN_LEVELS - 1, dtype=np.uint16)
     for day in days_allowing(days, origin):
@@ -360,7 +356,9 @@ def suppress_until(days: Sequence[Day], origin: Origin, until: int) -> Codes:
 
 
 def releases_forward(releasable: Bools | Floats) -> Iterator[Origin]:
-    """ "start", and then every release that is marked by then, the first first.
+    """Yield the start, then every marked release in order of time.
+
+    The caller may mark later releases while it iterates.
 
     Whoever goes along may mark later ones on the way.
     """
@@ -371,6 +369,6 @@ def releases_forward(releasable: Bools | Floats) -> Iterator[Origin]:
 
 
 def releases_backward(releasable: Bools) -> Iterator[Origin]:
-    """Every release that may be shown, the last first, and then "start"."""
+    """Yield every release that may be made, the last first, and then the start."""
     yield from ((slot, state) for slot, state in np.argwhere(releasable)[::-1].tolist())
     yield START

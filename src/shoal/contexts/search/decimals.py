@@ -78,7 +78,9 @@ def decimal_moves(day: Day) -> Moves:
 
 
 def _lower_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
-    """P(X_t = j) rounded down, by the weights of whole paths: rows sum to 1 only nearly."""
+    """Return P(X_t = j) rounded down, by the weights of whole paths, since rows sum to 1 only
+    nearly.
+    """
     first = [Decimal(chance) for chance in day.initial.tolist()]
     most, laws, rest = first, [first], [[Decimal(1)] * day.size]
     for t in range(day.slots - 1):
@@ -98,7 +100,9 @@ def _lower_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
 
 
 def _upper_belief(day: Day, moves: Moves, segment: Segment, when: int, who: int) -> Decimal:
-    """The highest belief in "`who` at `when`" over the releases that end a segment; rounds up."""
+    """Return the highest belief in state `who` at slot `when` over all ends of a segment, rounded
+    up.
+    """
     slot, state, suppression = segment
     if when == slot:
         return Decimal(int(who == state))
@@ -123,7 +127,7 @@ def _upper_belief(day: Day, moves: Moves, segment: Segment, when: int, who: int)
 def _advance_law(
     law: Iterable[Decimal], rows: list[list[tuple[int, Decimal]]], rounding: Context
 ) -> list[Decimal]:
-    """The law one slot later, each sum of products rounded one way."""
+    """Return the law one slot later, each sum of products rounded in one direction."""
     out = [Decimal(0)] * len(rows)
     for mass, row in zip(law, rows, strict=True):
         for j, chance in row if mass else ():

@@ -20,7 +20,7 @@ from shoal.contexts.search.beliefs import (
     memoryless_rise,
     vector_value,
 )
-from shoal.contexts.search.pacing import Effort
+from shoal.contexts.search.limits import Effort
 from shoal.core.codec import Floats, Ints
 
 KERNEL_CALL_WORK = 1e4  # multiplications that calling a compiled loop stands for
@@ -34,7 +34,7 @@ def search_vector(
     *,
     work: float | Effort = np.inf,
 ) -> Floats:
-    """Suppression probabilities that are private and that no single lowering improves.
+    """Return private suppression probabilities (slots, states) that no single decrease improves.
 
     Coordinates t·n + j are lowered once, in the given order, to the least of `levels` (ascending,
     the last is 1) that keeps every bound: one pass is enough, because a coordinate that could not
@@ -56,7 +56,7 @@ def search_vector(
 
 
 def _lower_entry(searches: Sequence[_MemberSearch], entry: tuple[int, int], levels: Floats) -> None:
-    """Lowers one probability to the least level that keeps every bound of every member."""
+    """Lower one probability to the least level that keeps every bound of every member."""
     first = 0
     for search in searches:
         first = max(first, search.least(entry, levels))
@@ -72,7 +72,7 @@ def _lower_entry(searches: Sequence[_MemberSearch], entry: tuple[int, int], leve
 
 
 def prior_order(days: Day | Sequence[Day]) -> Ints:
-    """Likely states first: the paper's heuristic, ties in order of slot and state.
+    """Return entries t·n + j with likely states first: the paper's heuristic, ties in order.
 
     Of several days the mean counts.
     """
@@ -82,7 +82,7 @@ def prior_order(days: Day | Sequence[Day]) -> Ints:
 
 
 def restart_orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
-    """Prior order, forward in time, backward, then random ones, the same at every call."""
+    """Return entry orders: by prior, forward, backward, then random ones from a fixed seed."""
     count = as_family(days)[0].prior.size
     rng = np.random.default_rng(2012)
     listed = [prior_order(days), np.arange(count), np.arange(count)[::-1]]
@@ -90,43 +90,8 @@ def restart_orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
     return listed[:restarts]
 
 
-def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
-    """The private vector of highest utility on the grid, by exhaustive search.
-
-    Coordinates are fixed one after the other. A branch is cut when it is not private with all
-    later coordinates suppressed (then nothing below it is, by monotonicity), or when releasing
-    all later ones would not beat the best vector found. Of several days the one on which least is
-    shown counts. Exponential: for tiny chains.
-    """
-    family = as_family(days)
-    releasable = jointly_releasable(family)
-    indices = [int(p) for p in prior_order(family) if releasable.flat[p]]
-    gain = np.array([day.prior.ravel()[indices] for day in family])
-    rest = np.zeros((len(family), len(indices) + 1))
-    rest[:, :-1] = np.cumsum(gain[:, ::-1], axis=1)[:, ::-1]
-    best: list[tuple[float, Floats]] = [(-1.0, np.ones(releasable.shape))]
-
-    def follow(depth: int, suppression: Floats, reached: Floats) -> None:
-        if (reached + rest[:, depth]).min() <= best[0][0] + 1e-12:
-            return
-        if not all(keeps_every_bound(day, suppression) for day in family):
-            return
-        if depth == len(indices):
-            # in logarithms: the rows of `private` lose what is 1e-300 times less likely
-            if all(memoryless_rise(day, suppression) <= day.delta for day in family):
-                best[0] = (float(reached.min()), suppression.copy())
-            return
-        for level in sorted(levels):
-            suppression.flat[indices[depth]] = level
-            follow(depth + 1, suppression, reached + gain[:, depth] * (1 - level))
-        suppression.flat[indices[depth]] = 1.0
-
-    follow(0, np.ones(releasable.shape), np.zeros(len(family)))
-    return best[0][1]
-
-
 def keeps_every_bound(day: Day, suppression: Floats) -> bool:
-    """The whole check without division: no output of `hidden` breaks a bound."""
+    """Return whether no output of a vector breaks a bound, by a check without division."""
     from shoal.contexts.search import greedy_kernels as kernels
 
     if (suppression < 1)[day.when, day.who].any():
@@ -135,7 +100,7 @@ def keeps_every_bound(day: Day, suppression: Floats) -> bool:
 
 
 def _suppressed_day(day: Day, suppression: Floats) -> Any:
-    """The day under some suppression, as the compiled loops take it."""
+    """Return a day under some suppression with its table of secrets, for the compiled loops."""
     from shoal.contexts.search.greedy_kernels import SuppressedDay, extend_secrets
 
     releasable = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
@@ -150,7 +115,7 @@ def _suppressed_day(day: Day, suppression: Floats) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What a restart of the greedy search uses: an order of coordinates and a set of levels."""
+    """The order of entries and the ascending levels of one restart of the greedy search."""
 
     order: Ints
     levels: Floats
@@ -159,7 +124,7 @@ class Grid:
 def best_vector(
     days: Day | Sequence[Day], grids: Sequence[Grid], *, work: float | Effort = np.inf
 ) -> Floats:
-    """The vector of highest expected utility among several greedy searches, each looked at again.
+    """Return the private vector with the most expected releases among several greedy searches.
 
     Of several days the one on which least is shown counts. The first search may take half of
     `work`, each later one an even share of what is left.
@@ -182,15 +147,16 @@ def best_vector(
 
 
 def _recheck_cost(day: Day, suppression: Floats) -> float:
-    """Multiplications, nearly, of looking at a vector again."""
+    """Return roughly how many multiplications the re-check of a vector takes."""
     rows = 1 + int((suppression < 1).sum()) + len(day.when)
     return rows * day.slots * day.size * (day.size + 20) / 2 + KERNEL_CALL_WORK
 
 
 class _MemberSearch:
-    """The rows of a greedy search: one per releasable origin, and one per secret."""
+    """The state of a greedy search on one day chain: one row per releasable origin."""
 
     def __init__(self, day: Day, effort: Effort) -> None:
+        """Start with every entry suppressed and the start as the only origin."""
         from shoal.contexts.search import greedy_kernels as kernels
 
         self.kernels, self.effort, self.day = kernels, effort, day
@@ -201,7 +167,7 @@ class _MemberSearch:
         self.rows = [self.star]
 
     def row(self, origin: tuple[int, int]) -> tuple[Floats, Ints]:
-        """K(origin → ·) under the current probabilities, and its powers of two."""
+        """Return K(origin → ·) under the current probabilities, with a power of two per slot."""
         values = np.zeros((self.day.slots + 1, self.day.size))
         powers = np.zeros(self.day.slots + 1, dtype=np.int64)
         self.kernels.extend_row(self.now, origin, -1, values, powers)
@@ -209,7 +175,8 @@ class _MemberSearch:
         return values, powers
 
     def least(self, entry: tuple[int, int], levels: Floats) -> int:
-        """Which of `levels` is the least that keeps every bound of this day; the last when none.
+        """Return the index of the least level that keeps every bound of this day; the last when
+        none.
 
         A state that cannot occur bounds nothing.
         """
@@ -228,7 +195,7 @@ class _MemberSearch:
         return min(last, int(np.searchsorted(levels, (1.0 - room) * (1 - 1e-12))))
 
     def _room(self, entry: tuple[int, int], least: float) -> float:
-        """The largest release probability of `place`; below `least` as soon as that is certain.
+        """Return the largest release probability of an entry, or a value below `least`.
 
         The origin that turned the last candidate down is asked first: it often does again.
         """
@@ -249,7 +216,9 @@ class _MemberSearch:
         return room
 
     def settles(self, entry: tuple[int, int], level: float) -> bool:
-        """Takes the level, recomputes every row it changes, and looks again at those outputs."""
+        """Set the level, recompute every row it changes, and return whether their outputs keep
+        bounds.
+        """
         slot = entry[0]
         self.suppression[entry] = level
         self.now.released[entry] = self.day.possible[entry]
@@ -266,21 +235,21 @@ class _MemberSearch:
         )
 
     def keep(self, entry: tuple[int, int]) -> None:
-        """What was settled stays: from now on outputs begin there too."""
+        """Accept the level of an entry: from now on outputs begin there too."""
         if self.now.released[entry]:
             self.asked.insert(0, len(self.origins))
             self.origins.append(entry)
             self.rows.append(self.star)
 
     def restore(self, entry: tuple[int, int]) -> None:
-        """Back to suppressing the state always."""
+        """Suppress an entry always again."""
         self.suppression[entry] = 1.0
         if self.now.released[entry]:
             self.now.released[entry] = False
             self._refresh(entry[0])
 
     def _refresh(self, slot: int) -> None:
-        """Recomputes, never subtracts: a difference would leave 1e-17 where nothing is left."""
+        """Recompute rows after a slot; a subtraction would leave 1e-17 where nothing is left."""
         later = (self.day.slots - slot) * self.day.size**2
         for origin, row in zip(self.origins, self.rows, strict=True):
             if origin[0] < slot:

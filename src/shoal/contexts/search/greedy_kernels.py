@@ -16,15 +16,16 @@ from numba import njit
 from shoal.contexts.search.beliefs import Origin
 from shoal.core.codec import Bools, Floats, Ints
 
-FLOOR = 1e-290  # a double with all its digits: whatever is possible is at least this
+FLOOR = 1e-290  # a normal double; positive masses stay at or above it
 UNSAFE = 1e-270  # far above what FLOOR may add up to
 FAR_ABOVE_FLOOR = 1e-280  # products above it are far from FLOOR
 
 
 class SuppressedDay(NamedTuple):
-    """A day, its secrets, and the suppression looked at: hidden[t, j], and what is ever shown.
+    """A day, its secrets, and a suppression vector in evaluation.
 
-    table[t, j, c]·2^scale[t, c] = K(secret c → t, j); `shown` has a slot more, the end.
+    suppression[t, j] are probabilities and released[t, j] says whether j is ever released at t; its
+    last row is the end of the day. table[t, j, c]·2^scale[t, c] = K(secret c → t, j).
     """
 
     initial: Floats
@@ -40,7 +41,7 @@ class SuppressedDay(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def extend_row(day: SuppressedDay, origin: Origin, since: int, row: Floats, power: Ints) -> None:
-    """Recomputes row[t], power[t] for t > since, from the origin (slot, state); slot -1 is start.
+    """Recompute row[t] and power[t] in place for t > since, from an origin (slot, state).
 
     row[t, j]·2^power[t] = P(suppressed strictly between, X_t = j | origin).
     """
@@ -69,6 +70,10 @@ def extend_row(day: SuppressedDay, origin: Origin, since: int, row: Floats, powe
 
 @njit(cache=True, error_model="numpy")
 def _rescale(row: Floats, power: Ints, t: int) -> None:
+    """Scale row[t] in place so that its largest entry lies in [1/2, 1), and count the power.
+
+    Positive entries stay at FLOOR or above.
+    """
     largest = 0.0
     for j in range(row.shape[1]):
         largest = max(largest, row[t, j])
@@ -82,7 +87,7 @@ def _rescale(row: Floats, power: Ints, t: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def extend_secrets(day: SuppressedDay, since: int) -> None:
-    """Recomputes the table of the secrets, and their scale, for t > since."""
+    """Recompute the table of the secrets and their scale in place for t > since."""
     _, moves, suppression, _, when, who, _, table, power = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     weight = np.empty((size, count))
@@ -110,7 +115,10 @@ def extend_secrets(day: SuppressedDay, since: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _add_scaled(out: Floats, weight: Floats, step: float, count: int, least: float) -> None:
-    """out += weight·step, what is not 0 kept at FLOOR; `least` is the smallest positive weight."""
+    """Add weight·step to `out` in place; positive products stay at FLOOR or above.
+
+    `least` is the smallest positive weight.
+    """
     if least * step > FAR_ABOVE_FLOOR:
         for c in range(count):
             out[c] += weight[c] * step
@@ -122,7 +130,7 @@ def _add_scaled(out: Floats, weight: Floats, step: float, count: int, least: flo
 
 @njit(cache=True, error_model="numpy")
 def _rescale_secrets(table: Floats, power: Ints, known: int) -> None:
-    """Each secret's largest value brought into [1/2, 1), the power of two noted."""
+    """Scale each secret's column into [1/2, 1) in place and add its power of two to `power`."""
     for c in range(known):
         largest = 0.0
         for j in range(table.shape[0]):
@@ -140,7 +148,10 @@ def _rescale_secrets(table: Floats, power: Ints, known: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _mass_with_secret(row: Floats, day: SuppressedDay, c: int) -> float:
-    """K(origin → secret c)·p: what of the secret is still hidden, in the scale of its slot."""
+    """Return K(origin → secret c)·p, the mass that passes the secret suppressed.
+
+    It has the scale of the secret's slot.
+    """
     entry = day.when[c], day.who[c]
     value = row[entry] * day.suppression[entry]
     return max(value, FLOOR) if value > 0 else 0.0
@@ -150,7 +161,10 @@ def _mass_with_secret(row: Floats, day: SuppressedDay, c: int) -> float:
 def _fill_factors(
     row: Floats, power: Ints, day: SuppressedDay, t: int, first: int, last: int, out: Floats
 ) -> None:
-    """out[c] · table[t, j, c] = K(origin → secret c)·p·K(c → t, j), in the scale of slot t."""
+    """Fill out[c] so that out[c]·table[t, j, c] = K(origin → secret c)·p·K(c → t, j).
+
+    Values have the scale of slot t.
+    """
     for c in range(first, last):
         exponent = power[day.when[c]] + day.scale[t, c] - power[t]
         out[c] = math.ldexp(_mass_with_secret(row, day, c), exponent)
@@ -158,6 +172,7 @@ def _fill_factors(
 
 @njit(cache=True, error_model="numpy")
 def _any_released(released: Bools, row: Floats) -> bool:
+    """Return whether a state with positive mass may be released."""
     return bool((released & (row > 0)).any())
 
 
@@ -165,7 +180,7 @@ def _any_released(released: Bools, row: Floats) -> bool:
 def _release_breaks_bound(
     whole: float, day: SuppressedDay, t: int, j: int, factor: Floats, first: int, last: int
 ) -> bool:
-    """Whether showing j at t breaks a bound; `whole` is the row's entry for it.
+    """Return whether a release of j at t breaks a bound; `whole` is the row's entry for it.
 
     Division-free: K(i→s)·p·K(s→j) > bound·K(i→j).
     """
@@ -177,7 +192,7 @@ def _release_breaks_bound(
 
 @njit(cache=True, error_model="numpy")
 def breaks_any_bound(row: Floats, power: Ints, slot: int, after: int, day: SuppressedDay) -> bool:
-    """Whether an output (origin at `slot`, …, release after slot `after`) breaks a bound."""
+    """Return whether an output from an origin to a release after slot `after` breaks a bound."""
     slots, size = row.shape[0] - 1, row.shape[1]
     first = int(np.searchsorted(day.when, slot, side="right"))
     factor = np.empty(day.when.size)
@@ -199,7 +214,7 @@ def breaks_any_bound(row: Floats, power: Ints, slot: int, after: int, day: Suppr
 
 @njit(cache=True, error_model="numpy")
 def day_breaks_any_bound(day: SuppressedDay) -> bool:
-    """Whether some output (release or start, ⊥ …, release or end) breaks a bound."""
+    """Return whether any output between two releases, the start or the end breaks a bound."""
     slots, size = day.moves.shape[0], day.moves.shape[1]
     row = np.zeros((slots + 1, size))
     power = np.zeros(slots + 1, dtype=np.int64)
@@ -224,12 +239,12 @@ def largest_release_chance(
     largest: float,
     least: float,
 ) -> float:
-    """The largest release probability x ≤ most of `place` that outputs from an origin allow.
+    """Return the largest release probability, at most `most`, of `entry` that an origin allows.
 
-    0 where showing it breaks a bound itself. Every bound of outputs across it is linear in x:
-    bound·D - N - x(bound·D1 - N1) ≥ 0, D1 and N1 being the parts of D and N whose path goes
-    through `place`. Returns below `least` as soon as that is certain. star, lift: the row of
-    `place` itself.
+    0 when the release itself breaks a bound. Every bound of outputs across the entry is linear in
+    x: bound·D - N - x(bound·D1 - N1) ≥ 0, where D1 and N1 are the parts of D and N whose path goes
+    through the entry. Returns a value below `least` as soon as that is certain. `star` and
+    `star_power` are the row of the entry itself.
     """
     when, bound, table, releasable = day.when, day.bound, day.table, day.released
     slots, size = row.shape[0] - 1, row.shape[1]
@@ -244,7 +259,7 @@ def largest_release_chance(
     _fill_factors(row, power, day, here, first, before, through_c)
     if _release_breaks_bound(through, day, here, state, through_c, first, before):
         return 0.0
-    for c in range(first, before):  # of secrets before its slot, the part of N through `place`
+    for c in range(first, before):  # of secrets before its slot, the part of N through `entry`
         through_c[c] *= table[here, state, c]
     for t in range(here + 1, slots + 1):
         if not _any_released(releasable[t], star[t]):

@@ -24,9 +24,10 @@ SAFE_SUM = 1e-200  # sums above it have lost nothing that matters to the terms t
 def mark_releases(
     law: Bools, moves: Floats, slot: int, codes: Codes, always: int, seen: Bools
 ) -> None:
-    """Marks in seen[t, j] the releases that can follow one at `slot`; booleans hide no underflow.
+    """Mark in seen[t, j], in place, the releases that can follow one at `slot`.
 
-    `law` says what the slot after it can hold; code `always` suppresses for certain.
+    `law` is a mask of the states that the slot after it can hold; code `always` stands for 1. Masks
+    instead of masses: nothing underflows.
     """
     size = law.size
     for step in range(codes.shape[0]):
@@ -46,7 +47,10 @@ def mark_releases(
 
 @njit(cache=True, error_model="numpy")
 def scale_law(law: Floats) -> tuple[Floats, Ints]:
-    """Return mantissas in [1/2, 1) and exponents of a law; 0 and NEVER where it is 0."""
+    """Return mantissas in [1/2, 1) and exponents of a law.
+
+    Where the law is 0 they are 0 and IMPOSSIBLE_EXPONENT.
+    """
     mantissa, power = np.zeros(law.size), np.full(law.size, IMPOSSIBLE_EXPONENT)
     for j in range(law.size):
         if law[j] > 0.0:
@@ -58,7 +62,7 @@ def scale_law(law: Floats) -> tuple[Floats, Ints]:
 def raise_highest_beliefs(
     day: Arrays, slot: int, state: int, suppression: Floats, highest: Floats
 ) -> None:
-    """Raises highest[c] to the highest belief in secret c after a release, until the next one.
+    """Raise highest[c] in place to the highest belief in secret c between a release and the next.
 
     `day` is `Arrays` (`beliefs`), of which no bound is read. Beliefs are carried forward through
     the reversed chain, B(j, k) = P(X_{t-1} = k | X_t = j, suppressed): a product of stochastic
@@ -95,9 +99,9 @@ def raise_highest_beliefs(
 def enter_secrets(
     t: int, when: Ints, who: Ints, known: int, belief: Floats, secret: Ints, past: int
 ) -> tuple[int, int]:
-    """Puts the secrets of slot t behind the `past` ones, certain in their own states.
+    """Append the secrets of slot t to the followed ones, certain in their own states.
 
-    Returns how many secrets begin by t, and how many are past.
+    Returns how many secrets begin by t, and how many are followed.
     """
     while known < when.size and when[known] == t:
         for j in range(belief.shape[0]):
@@ -112,7 +116,7 @@ def enter_secrets(
 def keep_open_secrets(
     law: Floats, never: float, belief: Floats, secret: Ints, past: int, highest: Floats
 ) -> int:
-    """Moves the secrets that a possible state puts above `highest` to the front; their number.
+    """Move secrets that a possible state puts above `highest` to the front; return their number.
 
     A state is possible when its entry of `law` is above `never`. Beliefs in the past are carried
     on as averages, so what no state exceeds now none will: such a secret is done with.
@@ -146,10 +150,10 @@ def advance_beliefs(
     raised: Ints,
     fresh: Floats,
 ) -> None:
-    """Fill in the masses one slot later, given suppression, and the beliefs that they carry.
+    """Fill in the masses one slot later, given suppression, and the beliefs they carry.
 
-    after[j]·2^raised[j] = Σ_k law[k] 2^power[k] hidden[k] matrix[k, j]; fresh[j, c] =
-    Σ_k B(j, k) belief[k, c], where B(j, k) are the terms of that sum divided by it.
+    after[j]·2^raised[j] = Σ_k law[k] 2^power[k] suppression[k] matrix[k, j]; fresh[j, c] = Σ_k B(j,
+    k) belief[k, c], where B(j, k) are the terms of that sum divided by it.
     """
     size = law.size
     linear, weight = np.zeros(size), np.empty(size)
@@ -184,10 +188,10 @@ def advance_beliefs(
 def _scale_weights(
     law: Floats, power: Ints, suppression: Floats, matrix: Floats, j: int, weight: Floats
 ) -> tuple[int, float]:
-    """Fill `weight` with the terms of Σ_k law[k] 2^power[k] hidden[k] matrix[k, j], scaled.
+    """Fill `weight` with the scaled terms law[k] 2^power[k] suppression[k] matrix[k, j].
 
-    Returns the exponent by which they are scaled, that of the largest term, and their sum; 0 when
-    no term is possible.
+    Returns the exponent of the scale, that of the largest term, and the sum of the scaled terms;
+    the sum is 0 when no term is possible.
     """
     top = IMPOSSIBLE_EXPONENT
     exponent = np.full(law.size, IMPOSSIBLE_EXPONENT)
@@ -209,7 +213,7 @@ def _scale_weights(
 
 @njit(cache=True, error_model="numpy")
 def next_release(day: Arrays, slot: int, state: int, earliest: int) -> int:
-    """The first slot from `earliest` on whose state may be shown whatever it is; T when none.
+    """Return the first slot from `earliest` on that may be released whatever its state; T if none.
 
     `day` is `Arrays` (`beliefs`), of which `ahead` and `future` are not read. Every
     state reachable then must be releasable, and with all suppressed in between no belief

@@ -53,7 +53,7 @@ class Remembering:
 
 
 def history_digits(day: Day) -> Ints:
-    """Each state's digit in a history: 0, or 1 + its rank among the sensitive states."""
+    """Return each state's digit in a history: 0, or 1 + its rank among the sensitive states."""
     digits = np.zeros(day.size, dtype=np.int64)
     sensitive = np.unique(day.who)
     digits[sensitive] = 1 + np.arange(len(sensitive))
@@ -61,19 +61,19 @@ def history_digits(day: Day) -> Ints:
 
 
 def fine_encoded(suppression: Floats) -> FineCodes:
-    """Probabilities rounded up to multiples of 2^-32; the largest code stands for 1."""
+    """Round probabilities up to multiples of 2^-32; the largest code stands for 1."""
     return np.asarray(encoded(suppression, FINE, np.uint32), dtype=np.uint32)
 
 
 def fine_decoded(codes: FineCodes) -> Floats:
-    """The suppression probabilities behind `codes`, exactly."""
+    """Return the suppression probabilities that 32-bit codes stand for, exactly."""
     return decoded(codes, FINE)
 
 
 def secrets_by_history(
     day: Day, slot: int, digits: Ints, window: int
 ) -> tuple[npt.NDArray[np.bool_], ...]:
-    """For k = 0 … window: which secrets each history of k slots after `slot` has visited."""
+    """Return masks (histories of k slots, secrets) of visited secrets, for k = 0 … window."""
     base = int(digits.max()) + 1
     found = [np.zeros((1, len(day.when)), dtype=np.bool_)]
     for k in range(window):
@@ -86,7 +86,7 @@ def secrets_by_history(
 
 
 def follow_window(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> list[Floats]:
-    """arriving[k][h, j]: P(suppressed so far, history h, state j | release), for each slot.
+    """Return arriving[k][h, j] = P(suppressed so far, history h, state j | release) per slot.
 
     One entry more than the window has slots: the last is the law with which the tail begins.
     """
@@ -98,7 +98,7 @@ def follow_window(day: Day, slot: int, state: int, plan: Remembering, digits: In
 
 
 def extend_histories(kept: Floats, moves: Floats, digits: Ints) -> Floats:
-    """The masses one slot later; histories get the digit of the state that was left."""
+    """Return the masses one slot later; each history gains the digit of the state that was left."""
     base = int(digits.max()) + 1
     fresh = np.zeros((len(kept) * base, kept.shape[1]))
     for j in range(kept.shape[1]):
@@ -109,7 +109,7 @@ def extend_histories(kept: Floats, moves: Floats, digits: Ints) -> Floats:
 def histories_rise(
     day: Day, policies: dict[Origin, Remembering], digits: Ints, delta: float
 ) -> tuple[float, float]:
-    """max over outputs and secrets of share·(posterior - prior), over all releases that occur.
+    """Return two upper bounds of share·(posterior - prior): of releases that occur, and of all.
 
     Follows what the tables let a machine emit, from "start" on: a release without a policy, after
     which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
@@ -149,6 +149,7 @@ def histories_rise(
             seen |= emitted
 
     def without_window(unread_too: bool) -> Iterator[Segment]:
+        """Yield the segments of releases without a window as full tables."""
         for slot, state, occurs in tails:
             if occurs or unread_too:
                 yield slot, state, full_table(day, slot, policies.get((slot, state), nothing).tail)
@@ -161,7 +162,7 @@ def histories_rise(
 def certify_rise(
     day: Day, origin: Origin, plan: Remembering, digits: Ints
 ) -> tuple[float, npt.NDArray[np.bool_]]:
-    """An upper bound of the rise of belief after one release, and what may be shown next.
+    """Return an upper bound of the rise after one release, and the mask of what it may release.
 
     Masses, and masses together with each secret, are followed through window and tail as sums of
     products of numbers that are not negative, each with an exponent of its own: nothing cancels,
@@ -210,18 +211,18 @@ def certify_rise(
 
 
 def _split_exponents(values: Floats) -> tuple[Floats, Ints]:
-    """Numbers as mantissa · 2^exponent; 0 has the exponent NEVER."""
+    """Return values as mantissa and exponent of 2; 0 has the exponent IMPOSSIBLE_EXPONENT."""
     mantissa, power = np.frexp(values)
     return mantissa, np.where(mantissa > 0, power.astype(np.int64), IMPOSSIBLE_EXPONENT)
 
 
 def _powers(exponents: Ints) -> Floats:
-    """2^exponents for exponents of 0 or less; 0 below 2^-2000."""
+    """Return 2^exponents for exponents of 0 or less; 0 below 2^-2000."""
     return np.ldexp(1.0, np.maximum(exponents, -2000).astype(np.int32))
 
 
 def _merge_histories(mass: Floats, power: Ints, joint: Floats) -> tuple[Floats, Ints, Floats]:
-    """The histories of each state added up: mass [j], its exponent, and mass with each secret."""
+    """Sum over histories: the mass of each state, its exponent, and the mass with each secret."""
     power = np.where(mass > 0, power, IMPOSSIBLE_EXPONENT)
     top = power.max(axis=0)
     scale = _powers(power - top) * (mass > 0)
@@ -231,7 +232,7 @@ def _merge_histories(mass: Floats, power: Ints, joint: Floats) -> tuple[Floats, 
 def _advance_masses(
     mass: Floats, power: Ints, joint: Floats, move: tuple[Floats, Ints], digits: Ints
 ) -> tuple[Floats, Ints, Floats]:
-    """One slot later: histories get the digit of the state that was left."""
+    """Return masses one slot later; each history gains the digit of the state that was left."""
     base, (rows, size) = int(digits.max()) + 1, mass.shape
     power = np.where(mass > 0, power, IMPOSSIBLE_EXPONENT)
     after = np.zeros((rows, base, size))
@@ -258,14 +259,14 @@ def _advance_masses(
 
 
 def histories_value(day: Day, policies: dict[Origin, Remembering], digits: Ints) -> float:
-    """The mean number of releases of a day."""
+    """Return the expected number of releases of a day."""
     return expected_releases(day, policies, partial(history_value, digits=digits))
 
 
 def history_value(
     day: Day, origin: Origin, plan: Remembering, value: Floats, digits: Ints
 ) -> float:
-    """Expected releases after one release, value[t, j] following a release of j at t."""
+    """Return the expected releases after `origin`; value[t, j] follows a release of j at t."""
     if not plan.codes:
         return value_of_table(day, origin, plan.tail, value)
     slot, state = origin
@@ -296,7 +297,7 @@ MAX_BROKEN_BOUNDS = 400  # bounds reported by one look
 class WindowTail:
     """The slots from `begin` on of the segment that follows a release at `slot`.
 
-    `hidden` suppresses state j at slot t with probability hidden[t, j]; value[t, j] is what
+    `suppression[t, j]` suppresses state j at slot t; value[t, j] is what
     follows a release of j at t. An outcome is (t, j), the next release, or (T, 0), the end.
     """
 
@@ -307,14 +308,14 @@ class WindowTail:
         self._onward: dict[tuple[int, int], list[Floats]] = {}
 
     def _reach(self) -> list[Floats]:
-        """reach[t - begin][i, j]: P(suppressed since, X_t = j | X_begin = i)."""
+        """Return reach[t - begin][i, j] = P(suppressed since, X_t = j | X_begin = i)."""
         table = [np.eye(self.day.size)]
         for t in range(self.begin, self.day.slots):
             table.append((table[-1] * self.suppression[t]) @ self.day.moves[t])
         return table
 
     def _worth(self, value: Floats) -> Floats:
-        """Expected releases when the tail begins in each state."""
+        """Return the expected releases when the tail begins in each state."""
         worth = np.zeros(self.day.size)
         for t in range(self.day.slots - 1, self.begin - 1, -1):
             suppression = self.suppression[t]
@@ -323,7 +324,9 @@ class WindowTail:
         return np.asarray(worth)
 
     def broken(self, law: Floats, joint: Floats, bound: Floats) -> list[tuple[int, int, int]]:
-        """(slot, state, secret) of bounds that beginning with these masses breaks, worst first."""
+        """Return (slot, state, secret) of the bounds that these entering masses break, worst
+        first.
+        """
         day = self.day
         when, later = day.when, day.when > self.slot
         found: list[tuple[float, int, int, int]] = []
@@ -352,7 +355,9 @@ class WindowTail:
         return [(t, state, secret) for _, t, state, secret in sorted(found)[:MAX_BROKEN_BOUNDS]]
 
     def outcome(self, slot: int, state: int, secret: int) -> tuple[Floats, Floats | None]:
-        """P(outcome | begins in i), and together with the secret; None when it came before."""
+        """Return P(outcome | begins in i), and jointly with the secret; None for an earlier
+        secret.
+        """
         onward = self._backwards(slot, state)
         when, who = int(self.day.when[secret]), int(self.day.who[secret])
         if when < self.begin:
@@ -361,7 +366,7 @@ class WindowTail:
         return onward[0], np.asarray(inside)
 
     def _backwards(self, slot: int, state: int) -> list[Floats]:
-        """u[t - begin][i]: P(suppressed from t on, then state at slot | X_t = i)."""
+        """Return u[t - begin][i] = P(suppressed from t on, then state at slot | X_t = i)."""
         if (slot, state) not in self._onward:
             unit = np.zeros(self.day.size)
             unit[state] = 1.0

@@ -30,12 +30,30 @@ from shoal.contexts.search.memory import (
 )
 from shoal.core.codec import Bools, Floats, Ints
 
-NOISE = 1e-10  # of the most a node can hold: less is rounding of the solver
-SOLVE_ROUNDS = 8  # of solving and adding broken bounds
-AT_ONCE = 60  # broken bounds added in a round, the worst first
-# tolerances of the solver, the least it takes first, and whether it may simplify: at the least
-# one it sometimes takes a program for infeasible that is not
-SOLVER_SETTINGS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
+
+@dataclass(frozen=True, slots=True)
+class SolverSettings:
+    """Constants of the solver and of the repair of its solutions, found by trial on random days."""
+
+    noise: float = 1e-10  # of the most a node can hold: less is rounding of the solver
+    rounds: int = 8  # of solving and adding broken bounds
+    bounds_at_once: int = 60  # broken bounds added in a round, the worst first
+    # tolerance and whether to simplify; at the least tolerance a feasible program may be called
+    # infeasible
+    attempts: tuple[tuple[float, bool], ...] = (
+        (1e-10, True),
+        (1e-10, False),
+        (1e-9, True),
+        (1e-7, True),
+    )
+    # histories of less mass are never released: they may have lost digits
+    smallest_mass: float = 1e-200
+    nearly: float = 1 - 1e-7  # share of an outcome at which plain scaling is good enough
+    # of a bound, given up by the program of one outcome
+    margins: tuple[float, ...] = (1e-8, 1e-6, 1e-4)
+
+
+SOLVER = SolverSettings()
 
 
 # a row Σ (held - b(secret)·mass)·x ≤ 0: the numbers of its variables, held, mass and secret
@@ -43,7 +61,7 @@ BoundRow = tuple[Ints, Floats, Floats, int]
 
 
 def bound_matrix(rows: list[BoundRow], bound: Floats, count: int) -> Any:
-    """The rows as a sparse matrix in `count` variables, for these bounds."""
+    """Return bound rows as a sparse matrix in `count` variables, for these bounds."""
     from scipy.sparse import csr_array
 
     amounts = np.concatenate([held - bound[secret] * mass for _, held, mass, secret in rows])
@@ -56,7 +74,7 @@ def bound_matrix(rows: list[BoundRow], bound: Floats, count: int) -> Any:
 class SegmentTask:
     """What is to be decided after one release: value[t, j] follows a later release of j at t.
 
-    `tail` is a private table without memory, `shown` which states may be shown at all.
+    `tail` is a private table without memory, `releasable` masks the states that may be released.
     """
 
     day: Day
@@ -69,7 +87,7 @@ class SegmentTask:
 
 
 class Solution(NamedTuple):
-    """The variables of an optimum, and what no policy whatever exceeds: weak duality."""
+    """The variables of an optimum, and what no policy exceeds by weak duality."""
 
     x: Floats
     most: float
@@ -83,6 +101,7 @@ class SegmentProgram:
     """
 
     def __init__(self, given: SegmentTask, window: int, seconds: float = np.inf) -> None:
+        """Number the variables of the window after a release; `seconds` limits one solution."""
         day, origin, tail, digits = given.day, given.origin, given.tail, given.digits
         self.day, self.origin, self.digits = day, origin, digits
         self.codes, self.window = tail, window
@@ -102,11 +121,13 @@ class SegmentProgram:
         self.asked: list[tuple[int, int, int]] = []  # (slot, state, secret) of tail bounds
 
     def _number(self) -> list[Ints]:
-        """The number of each node's suppressed variable; its shown variable is one higher."""
+        """Return the number of each node's suppressed variable; its released variable is one
+        higher.
+        """
         count, found = 0, []
         for mass in self.most[:-1]:
             numbers = np.full(mass.shape, -1, dtype=np.int64)
-            alive = mass > SMALLEST_RELEASED_MASS
+            alive = mass > SOLVER.smallest_mass
             numbers[alive] = count + 2 * np.arange(int(alive.sum()))
             count += 2 * int(alive.sum())
             found.append(numbers)
@@ -114,17 +135,19 @@ class SegmentProgram:
         return found
 
     def solve(self, margin: float | None) -> Solution | None:
-        """The optimum under bounds lowered by a part `margin`; None when the solver fails.
+        """Return the optimum under bounds lowered by a part `margin`; None when the solver fails.
 
         Without a margin under the bounds as they are, to know what no policy exceeds.
         """
         bound = self.day.bound if margin is None else self.bound * (1 - margin)
         solution = self._solution(bound)
-        for _ in range(SOLVE_ROUNDS):
+        for _ in range(SOLVER.rounds):
             if solution is None:
                 return None
             broken = self.tail.broken(*self._entering(solution.x), bound)
-            fresh = [outcome for outcome in broken if outcome not in self.asked][:AT_ONCE]
+            fresh = [outcome for outcome in broken if outcome not in self.asked][
+                : SOLVER.bounds_at_once
+            ]
             if not fresh:
                 break
             self.asked += fresh
@@ -132,9 +155,9 @@ class SegmentProgram:
         return solution
 
     def _solution(self, bound: Floats) -> Solution | None:
-        """The optimum with the bounds asked for so far."""
+        """Return the optimum with the tail bounds requested so far; None when the solver fails."""
         rows = [*self._bounds, *self._tail_bounds()]
-        for tolerance, simplify in SOLVER_SETTINGS:
+        for tolerance, simplify in SOLVER.attempts:
             found = self._solved(rows, bound, tolerance, simplify)
             if found.status == 0:
                 return Solution(found.x, self._dual(found, rows))
@@ -143,6 +166,7 @@ class SegmentProgram:
         return None
 
     def _solved(self, rows: list[BoundRow], bound: Floats, tolerance: float, simplify: bool) -> Any:
+        """Run the solver once on the rows with these bounds and return its result object."""
         from scipy.optimize import linprog
 
         limits = bound_matrix(rows, bound, self.count) if rows else None
@@ -163,7 +187,7 @@ class SegmentProgram:
         )
 
     def _dual(self, found: Any, rows: list[BoundRow]) -> float:
-        """What no policy exceeds under the bounds as they are, from the solver's multipliers.
+        """Return what no policy exceeds under the original bounds, from the solver's multipliers.
 
         max g·x ≤ y·right + Σ upper·max(0, g - y·flows - z·rows) for all y and all z ≥ 0.
         """
@@ -175,7 +199,9 @@ class SegmentProgram:
         return float(self._flows[1] @ prices + self._upper @ np.maximum(0, rest))
 
     def _entering(self, solution: Floats) -> tuple[Floats, Floats]:
-        """The masses with which the tail begins: of each state, and of each with each secret."""
+        """Return the masses that enter the tail: of each state, and of each state with each
+        secret.
+        """
         histories, states, past = self._last
         kept = self.most[-2][histories, states] * np.clip(
             solution[self.index[-1][histories, states]], 0, 1
@@ -188,7 +214,7 @@ class SegmentProgram:
 
     @cached_property
     def _last(self) -> tuple[Ints, Ints, Floats]:
-        """History and state of each node of the window's last slot, and the secrets visited."""
+        """Return history, state and visited secrets of each node of the window's last slot."""
         base = int(self.digits.max()) + 1
         histories, states = np.nonzero(self.index[-1] >= 0)
         past = self.secrets[-1][histories * base + self.digits[states]].astype(np.float64)
@@ -196,6 +222,7 @@ class SegmentProgram:
 
     @cached_property
     def _gains(self) -> Floats:
+        """Return the expected releases that each variable stands for, later ones included."""
         gains = np.zeros(self.count)
         for k, numbers in enumerate(self.index):
             alive = numbers >= 0
@@ -211,7 +238,7 @@ class SegmentProgram:
 
     @cached_property
     def _upper(self) -> Floats:
-        """1, and 0 for what is never shown."""
+        """Return the upper limit of each variable: 1, or 0 for states that may not be released."""
         upper = np.ones(self.count)
         for k, numbers in enumerate(self.index):
             closed = (numbers >= 0) & ~self.releasable[self.slot + 1 + k][None, :]
@@ -220,7 +247,9 @@ class SegmentProgram:
 
     @cached_property
     def _flows(self) -> tuple[Any, Floats]:
-        """suppressed + shown = what arrives, each divided by the most that can arrive."""
+        """Return the flow equations: suppressed + released = what arrives, per largest possible
+        mass.
+        """
         from scipy.sparse import csr_array
 
         base = int(self.digits.max()) + 1
@@ -250,7 +279,7 @@ class SegmentProgram:
 
     @cached_property
     def _bounds(self) -> list[BoundRow]:
-        """The rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret inside the window."""
+        """Return the rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret in the window."""
         parts = []
         for k, numbers in enumerate(self.index):
             for j in np.flatnonzero(self.releasable[self.slot + 1 + k]):
@@ -264,7 +293,7 @@ class SegmentProgram:
         return parts
 
     def _tail_bounds(self) -> list[BoundRow]:
-        """The same for the outcomes of the tail asked for."""
+        """Return the rows Σ (belief - bound)·mass ≤ 0 of the tail outcomes requested so far."""
         histories, states, past = self._last
         columns = self.index[-1][histories, states]
         onward = self.day.moves[self.tail.begin - 1]
@@ -273,7 +302,7 @@ class SegmentProgram:
             law, inside = self.tail.outcome(slot, state, secret)
             reached = onward @ law  # from each state of the window's last slot
             mass = self.most[-2][histories, states] * reached[states]
-            if mass.sum() <= SMALLEST_RELEASED_MASS:
+            if mass.sum() <= SOLVER.smallest_mass:
                 continue
             belief = past[:, secret]
             if inside is not None:
@@ -284,7 +313,7 @@ class SegmentProgram:
         return parts
 
     def tables(self, solution: Solution, margin: float, mix: float) -> tuple[FineCodes, ...]:
-        """Suppression tables of the solution's masses, `mix` of them replaced by another policy's.
+        """Return the solution's suppression tables, mixed with a part `mix` of a safe policy.
 
         That is suppressing everything, or using the table without memory from the start when it
         takes over after the window. Both are private and every bound is linear in the masses, so
@@ -298,7 +327,7 @@ class SegmentProgram:
             for shift in (0, 1):
                 fraction = np.zeros(numbers.shape)
                 fraction[alive] = np.clip(solution.x[numbers[alive] + shift], 0, 1)
-                masses.append(np.where(fraction > NOISE, fraction, 0.0) * self.most[k])
+                masses.append(np.where(fraction > SOLVER.noise, fraction, 0.0) * self.most[k])
             plain = self._plain[k] * self._table[k]
             kept = (1 - mix) * masses[0] + mix * plain
             gone = (1 - mix) * masses[1] + mix * (self._plain[k] - plain)
@@ -309,7 +338,7 @@ class SegmentProgram:
 
     @cached_property
     def _table(self) -> Floats:
-        """What the policy mixed in suppresses in the slots of the window."""
+        """Return the safe policy's suppression in the slots of the window."""
         begin = self.slot + 1
         if self.tail.begin >= self.day.slots:
             return np.ones((self.window, self.day.size))
@@ -317,7 +346,7 @@ class SegmentProgram:
 
     @cached_property
     def _plain(self) -> list[Floats]:
-        """The masses that arrive when that policy is used from the first slot on."""
+        """Return the masses that arrive when the safe policy is used from the first slot on."""
         rows = tuple(
             fine_encoded(np.broadcast_to(suppression, mass.shape))
             for suppression, mass in zip(self._table, self.most, strict=False)
@@ -332,13 +361,6 @@ class SegmentProgram:
 # in the masses that the rounded tables before them really lead to.
 
 
-SMALLEST_RELEASED_MASS = (
-    1e-200  # histories of less mass are never shown: their masses may have lost digits
-)
-NEARLY = 1 - 1e-7  # of an outcome: when plain scaling keeps as much, nothing better is looked for
-MARGINS = (1e-8, 1e-6, 1e-4)  # of a bound, given up by the program of one outcome
-
-
 def repair_tables(
     day: Day,
     origin: Origin,
@@ -347,7 +369,7 @@ def repair_tables(
     secrets: tuple[Bools, ...],
     bound: Floats,
 ) -> tuple[FineCodes, ...]:
-    """`tables` in codes, with less shown wherever an outcome inside the window breaks a bound.
+    """Return `tables` as codes, raised wherever an outcome inside the window breaks a bound.
 
     tables[k][h, j] suppresses state j with history h, k + 1 slots after the release; secrets[k]
     says which secrets a history holds.
@@ -355,7 +377,7 @@ def repair_tables(
     arriving = law_after_release(day, origin)[None, :]
     found = []
     for k, suppression in enumerate(tables):
-        codes = fine_encoded(np.where(arriving > SMALLEST_RELEASED_MASS, suppression, 1.0))
+        codes = fine_encoded(np.where(arriving > SOLVER.smallest_mass, suppression, 1.0))
         for j in np.flatnonzero((codes < FINE - 1).any(axis=0)):
             codes[:, j] = limit_outcome(codes[:, j], arriving[:, j], secrets[k], bound)
         found.append(codes)
@@ -365,7 +387,7 @@ def repair_tables(
 
 
 def limit_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
-    """The codes of one outcome's histories, raised so that no belief exceeds its bound.
+    """Return one outcome's codes, raised until no belief exceeds its bound.
 
     Of secret c the masses N that hold it and D of all must satisfy N ≤ b·D.
     """
@@ -375,7 +397,7 @@ def limit_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Float
         return codes
     scaled = _scale_outcome(codes, arriving, holds, bound)
     before, after = (_released_masses(c, arriving).sum() for c in (codes, scaled))
-    if after >= NEARLY * before:
+    if after >= SOLVER.nearly * before:
         return scaled
     best = _solve_outcome(codes, arriving, holds, bound)
     return best if _released_masses(best, arriving).sum() > after else scaled
@@ -395,7 +417,7 @@ def _always_suppress(codes: FineCodes) -> FineCodes:
 
 
 def _scale_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
-    """Histories with a secret all shown less by one factor, those without stay as they are.
+    """Release histories with a secret less by one common factor; leave the others unchanged.
 
     s·N ≤ b(D₀ + s·R - roundings), D₀ shown without any secret, R with some: all bounds at once.
     """
@@ -412,14 +434,14 @@ def _scale_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floa
 
 
 def _solve_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
-    """The most of the outcome's mass that keeps its bounds, by a linear program of its own."""
+    """Release as much of an outcome's mass as its bounds allow, by a small linear program."""
     from scipy.optimize import linprog
 
     share = 1.0 - fine_decoded(codes)
     some = np.flatnonzero(share > 0)
     mass = arriving[some] * share[some]
     mass = mass / mass.sum()
-    for margin in MARGINS:
+    for margin in SOLVER.margins:
         rows = (holds[some].T - (bound * (1 - margin))[:, None]) * mass
         found = linprog(-mass, A_ub=rows, b_ub=np.zeros(len(rows)), bounds=(0, 1), method="highs")
         if found.status != 0:

@@ -52,11 +52,11 @@ def forward_pass(
     suppression: Floats,
     spent: Floats,
 ) -> float:
-    """Fills hidden[t, j] after the release `origin` with a private policy; its expected releases.
+    """Fill suppression[t, j] after `origin` with a private policy; return its expected releases.
 
-    `day` is `Arrays` (`beliefs`), `habit` a `Habit`. value[t, j] is what follows a release of j at
-    t. Ends, all suppressed, when what is left is worth less than `stop`. The multiplications are
-    added to spent[0].
+    `day` is `Arrays` (`beliefs`), `rule` a `SpendingRule`. value[t, j] is what follows a release of
+    j at t. Ends, all suppressed, when what is left is worth less than `stop`. The multiplications
+    are added to spent[0].
     """
     slot, state = origin
     pace, caps, waiting, reserve = rule
@@ -96,7 +96,7 @@ def forward_pass(
 def _advance(
     law: Floats, suppression: Floats, matrix: Floats, belief: Floats, fresh: Floats, past: int
 ) -> int:
-    """One slot on: the law given suppression, and the beliefs it carries, by the reversed chain.
+    """Advance law and beliefs one slot in place, given suppression; return the multiplications.
 
     Returns the number of multiplications.
     """
@@ -128,7 +128,9 @@ def _advance(
 def law_after(
     initial: Floats, moves: Floats, slot: int, state: int, releasable: Bools, copies: int
 ) -> Floats:
-    """The law of the slot after a release, or of the first one, for each chain that knows it."""
+    """Return the law of the slot after a release, or the initial law, of every chain that allows
+    it.
+    """
     if slot < 0:
         return initial.copy()
     law = np.zeros(initial.size)
@@ -153,7 +155,7 @@ def _spend_room(
     suppression: Floats,
     copies: int,
 ) -> float:
-    """Chooses hidden[j] of one slot, best gain for its room first; returns the mass left.
+    """Choose suppression[j] of one slot, best gain per room first; return the mass left.
 
     `gains` are what follows a release and what follows suppression; `rooms` is there to work in.
     """
@@ -196,10 +198,11 @@ def _fill_gaps(
     reserve: Floats,
     gap: Floats,
 ) -> int:
-    """Fills gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; their number.
+    """Fill gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; return their
+    number.
 
     0 where state and secret are of different chains. A secret with no negative gap limits
-    nothing: whatever is shown, the room left of it is a sum of what is not negative. Of the bound
+    nothing: after any release the room left of it is a sum of non-negative terms. Of the bound
     of a secret of k slots ago the share reserve[k] is kept for later slots.
     """
     when, who, ahead = day.when, day.who, day.ahead[t]
@@ -228,7 +231,7 @@ def _gain_per_room(
     gains: tuple[Floats, Floats],
     copies: int,
 ) -> float:
-    """Gain per room of the scarcest secret; -1 when showing the context breaks a bound itself."""
+    """Return the gain per room of the scarcest secret; -1 when the release breaks a bound."""
     use, gain, mass = 0.0, 0.0, 0.0
     for j in range(context, law.size, law.size // copies):
         if law[j] <= 0:
@@ -248,7 +251,7 @@ def _gain_per_room(
 def _largest_chance(
     most: float, context: int, law: Floats, gap: Floats, room: Floats, copies: int
 ) -> float:
-    """The largest multiple of 1/65536 up to `most` for which the room lasts."""
+    """Return the largest multiple of 1/65536, up to `most`, for which the room is enough."""
     for j in range(context, law.size, law.size // copies):
         for c in range(room.size):
             need = law[j] * gap[j, c]
@@ -260,10 +263,10 @@ def _largest_chance(
 
 @njit(cache=True, error_model="numpy")
 def _verify_rest(law: Floats, gap: Floats, rest: Floats, suppression: Floats) -> float:
-    """The mass left, after looking directly at what is left: Σ a(j) hidden(j) gap(j, c) ≥ 0.
+    """Raise suppression[j] in place until Σ a(j) suppression(j) gap(j, c) ≥ 0; return the mass
+    left.
 
-    Differences lose all digits when almost everything is shown, so the rest is summed anew; when
-    it breaks a bound, less is shown.
+    Differences lose all digits when almost everything is released, so the rest is summed again.
     """
     for attempt in range(4):
         left = 0.0
@@ -293,7 +296,7 @@ def _verify_rest(law: Floats, gap: Floats, rest: Floats, suppression: Floats) ->
 def fill_wait_values(
     moves: Floats, slot: int, value: Floats, suppression: Floats, waiting: Floats
 ) -> None:
-    """waiting[t, j]: expected releases after j was suppressed at t, under this policy."""
+    """Fill waiting[t, j], the expected releases after j is suppressed at t under this policy."""
     slots, size = moves.shape[0], moves.shape[1]
     waiting[slots - 1] = 0.0
     for t in range(slots - 2, slot, -1):
@@ -309,9 +312,9 @@ def fill_wait_values(
 def policy_value(
     law: Floats, moves: Floats, slot: int, value: Floats, suppression: Floats
 ) -> float:
-    """Expected releases of a policy for the slots after `slot`; `law` is that of the next one.
+    """Return the expected releases of a policy after `slot`; `law` is that of the next slot.
 
-    hidden[k, j] is for the slot k + 1 after it; slots beyond its rows are suppressed.
+    suppression[k, j] is for the slot k + 1 after it; slots beyond its rows are suppressed.
     """
     total, size = 0.0, law.size
     before, after = law.copy(), np.empty(size)
@@ -346,9 +349,9 @@ def find_best_policy(
     best: Floats,
     spent: Floats,
 ) -> float:
-    """Fills `best` with the best policy that `passes` forward passes find; returns its value.
+    """Fill `best` with the best policy that `passes` forward passes find; return its value.
 
-    Starts from `habit`, which worked one slot later, then tries each of `paces`, each with its row
+    Starts from `rule`, which worked one slot later, then tries each of `paces`, each with its row
     of `reserves`, without caps,
     first with waiting worth nothing and then worth what the last policy made of it; what is left
     goes into single changes. The habit becomes that of the best policy. One pace in turn is tried
@@ -403,7 +406,7 @@ def _improve_by_coordinates(
     offset: int,
     spent: Floats,
 ) -> float:
-    """Changes one pace or one cap at a time, in turn, keeps what helps; returns the value.
+    """Change one pace or cap at a time and keep what helps; return the value reached.
 
     Ends when the passes are used up, or when a whole round of changes did not help.
     """

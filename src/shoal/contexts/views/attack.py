@@ -27,15 +27,15 @@ MOST_SLOTS_LISTED = 24  # of a table: longer days are told every few slots
 
 
 def view_of(plan: Plan, held: Model | None) -> AttackView:
-    """How a day of contexts is attacked."""
+    """Return how `shoal attack` shows a plan of contexts."""
     return AttackView(_attack, ("secrets",))
 
 
 class DayShown(NamedTuple):
-    """What an attack on one day finds, ready to be shown: words, a table, an object, a chart.
+    """What an attack on one day reports: lines, a table, a JSON object and chart panels.
 
-    `cells` are those of one slot, under `columns`, numbers from the place `first` on; `panels` are
-    titles and curves over the slots.
+    `cells` returns those of one slot, under `columns`; columns from `first` on are numbers.
+    `panels` are titles and curves over the slots.
     """
 
     lines: list[str]
@@ -46,43 +46,43 @@ class DayShown(NamedTuple):
     panels: list[tuple[str, dict[str, Any]]]
 
 
-def _attack(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
-    """Runs one whole day of the data through the plan and prints what it gives away.
+def _attack(plan: Plan, data: str, columns: NamedColumns, options: AttackWish) -> None:
+    """Run one whole day of the data through the plan and print what it gives away.
 
     The first day with a sensitive context, where naive masking shows its worst; else the fullest.
     """
     from shoal.contexts.attack import attack_contexts, attack_events
     from shoal.noise.primitives import SeededRng
 
-    member(plan, wish.model)
-    days = timed_days(plan, data, columns, wish.who)
+    member(plan, options.model)
+    days = timed_days(plan, data, columns, options.who)
     if days is None:
-        _, records = chosen_records(plan, data, columns, wish.who)
+        _, records = chosen_records(plan, data, columns, options.who)
         days = chained_days(plan, records)
-    events = asked_events(wish.secrets)
+    events = asked_events(options.secrets)
     sensitive = set(secret_names(plan)).union(*(event.states() for event in events or ()))
     fullest = max(days, key=lambda day: sum(context is not None for context in day))
     names = next((day for day in days if sensitive & set(day)), fullest)
-    rng = SeededRng(wish.seed)
+    rng = SeededRng(options.seed)
     if isinstance(plan.task.secrets, Events):
-        curves = attack_events(plan, names, rng, adversary=wish.model, events=events or ())
+        curves = attack_events(plan, names, rng, adversary=options.model, events=events or ())
         shown = events_shown(plan, curves)
     else:
-        day = attack_contexts(plan, names, rng, adversary=wish.model, events=events)
+        day = attack_contexts(plan, names, rng, adversary=options.model, events=events)
         curves, shown = day, contexts_shown(plan, day)
-    if wish.as_json:
+    if options.as_json:
         show.print_json(shown.found)
     else:
         out = show.console()
         for line in shown.lines:
             out.print(line)
         out.print(_day_table(curves, shown))
-    if wish.plot is not None:
-        write_chart(wish.plot, belief_chart(curves.clock, shown.panels), as_json=wish.as_json)
+    if options.plot is not None:
+        write_chart(options.plot, belief_chart(curves.clock, shown.panels), as_json=options.as_json)
 
 
 def asked_events(secrets: Secrets | None) -> tuple[TimeEvent, ...] | None:
-    """The events that another spec asks about; None when none was named."""
+    """Return the events that another spec names; None without one."""
     from shoal.core.task import as_events
 
     found = None if secrets is None else as_events(secrets)
@@ -92,7 +92,7 @@ def asked_events(secrets: Secrets | None) -> tuple[TimeEvent, ...] | None:
 
 
 def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) -> Contexts | None:
-    """The whole days of one person, by the clock; None where rows name no times of day.
+    """Return the whole days of one person by the clock; None where rows have no times of day.
 
     Midnight is no pause, so days that follow each other are told apart by their dates, as
     `shoal fit --slot` and `shoal stream --clock` do.
@@ -128,7 +128,7 @@ def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) ->
 
 
 def chained_days(plan: Plan, records: Sequences) -> Contexts:
-    """The chains of the data that have a reading for each slot of the model's day."""
+    """Return the chains of the data that have a reading for each slot of the model's day."""
     slots = plan.task.family[0].tied
     whole = [chain for chain in records.chains if len(chain) == slots]
     if not whole:
@@ -140,7 +140,7 @@ def chained_days(plan: Plan, records: Sequences) -> Contexts:
 
 
 def secret_names(plan: Plan) -> list[str]:
-    """The contexts that are sensitive at some slot, or that an event names."""
+    """Return the contexts that are sensitive at some slot, or that an event names."""
     from shoal.contexts.checks.task import day_and_secrets
 
     if isinstance(plan.task.secrets, Events):
@@ -151,7 +151,7 @@ def secret_names(plan: Plan) -> list[str]:
 
 
 def _day_table(curves: EventCurves, shown: DayShown) -> Any:
-    """A row every few slots: truth, what was shown, and beliefs."""
+    """Return a table with truth, output and beliefs, one row every few slots."""
     clock, outputs = curves.clock, curves.outputs
     rows = [
         (clock[t], str(curves.truth[t] or "not read"), outputs[t] or "-", *shown.cells(t))
@@ -162,7 +162,7 @@ def _day_table(curves: EventCurves, shown: DayShown) -> Any:
 
 
 def contexts_shown(plan: Plan, curves: ContextCurves) -> DayShown:
-    """The belief in the context at risk, by the plan and by hiding just what is sensitive."""
+    """Report the belief in the context at risk, by the plan and by naive masking."""
     naive, checked = curves.highest_rise()
     amount, three = float(plan.guarantee.amount), (curves.before, curves.naive, curves.after)
 
@@ -198,7 +198,7 @@ def contexts_shown(plan: Plan, curves: ContextCurves) -> DayShown:
 
 
 def events_shown(plan: Plan, curves: EventCurves) -> DayShown:
-    """The belief in each event over the day, by the plan and by hiding just what events name."""
+    """Report the belief in each event over the day, by the plan and by naive masking."""
     lines, panels = [], []
     for number, curve in enumerate(curves.events, 1):
         lines.append(
@@ -219,7 +219,7 @@ def events_shown(plan: Plan, curves: EventCurves) -> DayShown:
 
 
 def _lesser_line(curves: ContextCurves, checked: float) -> str:
-    """What an adversary who knows less than the chain comes to believe on this day."""
+    """Return a sentence about an adversary who knows less than the chain."""
     if curves.labelled:
         return (
             "Somebody unsure of labels, each alike, comes to believe in a sensitive context by up "
@@ -235,7 +235,7 @@ def _lesser_line(curves: ContextCurves, checked: float) -> str:
 
 
 def _played_object(curves: EventCurves) -> dict[str, Any]:
-    """The day, what was shown of it and the beliefs in events, for a JSON object."""
+    """Return the day, its outputs and the beliefs in events as a JSON object."""
     return {
         "slots": list(curves.clock),
         "truth": list(curves.truth),
@@ -253,7 +253,7 @@ def _played_object(curves: EventCurves) -> dict[str, Any]:
 
 
 def _contexts_object(curves: ContextCurves) -> dict[str, Any]:
-    """The attack as one JSON object."""
+    """Return the attack as one JSON object."""
     naive, checked = curves.highest_rise()
     return {
         **_played_object(curves),
@@ -285,7 +285,7 @@ STYLES: dict[str, dict[str, str]] = {
 
 
 def belief_chart(clock: tuple[str, ...], panels: list[tuple[str, dict[str, Any]]]) -> bytes:
-    """A PNG: curves of beliefs over the slots of a day, a panel each."""
+    """Return a PNG with curves of beliefs over the slots of a day, one panel each."""
     from shoal.cli.charts import _png
     from shoal.contexts.views.day import slot_panels
 
@@ -304,7 +304,7 @@ NAIVE = "mask-sensitive"
 
 
 def _leak_of_events(request: Request) -> StreamLeak:
-    """What hiding exactly the contexts that events name gives away, on random days."""
+    """Report what suppressing exactly the contexts that events name gives away."""
     from shoal.contexts.attack import naive_event_rises
 
     task, amount = request.task, request.epsilon()
@@ -340,7 +340,7 @@ def _leak_of_events(request: Request) -> StreamLeak:
 
 
 def leak_of_contexts(request: Request, eta: str | None) -> StreamLeak:
-    """What hiding exactly the sensitive contexts gives away."""
+    """Report what suppressing exactly the sensitive contexts gives away."""
     from shoal.contexts.checks.task import MaskCertificate
     from shoal.mechanisms.choice import choose
 

@@ -30,12 +30,12 @@ MOST_STRETCHES = 24  # longer days are shown in stretches of several slots
 
 
 def hides_events(plan: Plan) -> bool:
-    """Whether a plan is about events, so that its calendar shows the belief in each."""
+    """Return whether a plan protects events, so that its calendar shows the belief in each."""
     return plan.mechanism == "mask-online"
 
 
 def print_calendar(comparison: RowComparison) -> None:
-    """The checks side by side, then the day of the chosen one."""
+    """Print the checks side by side, then the day of the chosen one."""
     out = show.console()
     slots = comparison.plan.task.family[0].tied or 1
     wide = out.width >= WIDE
@@ -66,7 +66,7 @@ def print_calendar(comparison: RowComparison) -> None:
 
 
 def delta_words(plan: Plan) -> str:
-    """What the amount means, before somebody is surprised."""
+    """Return a sentence that says what the amount bounds and what it does not."""
     amount = float(plan.guarantee.amount)
     if plan.guarantee.notion != "delta-privacy":
         return (
@@ -86,7 +86,7 @@ def delta_words(plan: Plan) -> str:
 
 
 def event_priors(plan: Plan) -> list[tuple[str, float]]:
-    """The events of a plan in words, with what everybody believes before any output."""
+    """Return the events of a plan in words, with the belief before any output."""
     from shoal.events.secrets import Events
 
     secrets, day = plan.task.secrets, plan.task.family[0]
@@ -95,7 +95,7 @@ def event_priors(plan: Plan) -> list[tuple[str, float]]:
 
 
 def day_rows(plan: Plan, longest: int = MOST_STRETCHES) -> list[dict[str, Any]]:
-    """Stretches of the day: when, how likely shown, the likeliest shown contexts, and why not."""
+    """Return one row per stretch of the day: time, share released, likely contexts, and why not."""
     day, rates, why, curves = _day_of(plan)
     prior = day.marginals()
     size = -(-day.slots // longest)
@@ -122,7 +122,7 @@ def day_rows(plan: Plan, longest: int = MOST_STRETCHES) -> list[dict[str, Any]]:
 
 
 def _day_of(plan: Plan) -> tuple[DayChain, Any, list[list[str]], Any]:
-    """The day, how often each context is shown, why not more often, and beliefs in events."""
+    """Return the day, release rates, reasons for suppression, and beliefs in events."""
     from shoal.contexts.checks.task import release_rates, suppression_reasons
     from shoal.contexts.day import DayChain
 
@@ -137,19 +137,20 @@ def _day_of(plan: Plan) -> tuple[DayChain, Any, list[list[str]], Any]:
 
 
 def _spans(beliefs: Any) -> list[dict[str, float]]:
-    """The least, mean and greatest belief in each event over the sampled days."""
+    """Return the least, mean and greatest belief in each event over the sampled days."""
     columns = zip(beliefs.min(axis=0), beliefs.mean(axis=0), beliefs.max(axis=0), strict=True)
     return [{"least": float(a), "mean": float(b), "most": float(c)} for a, b, c in columns]
 
 
 def _largest(shares: dict[str, float]) -> list[tuple[str, float]]:
-    """What matters, the largest share first."""
+    """Return shares above half a percent, the largest first."""
     return sorted(((n, p) for n, p in shares.items() if p > 0.005), key=lambda item: -item[1])
 
 
 def _checks(
     comparison: RowComparison, slots: int, *, wide: bool, ascii_only: bool
 ) -> list[tuple[str, ...]]:
+    """Return the table rows of the checks that were compared."""
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
     from shoal.mechanisms.table import standing
@@ -169,6 +170,7 @@ def _checks(
 
 
 def _cells(row: dict[str, Any], *, wide: bool, ascii_only: bool) -> tuple[str, ...]:
+    """Return the table cells of one stretch of the day."""
     width, contexts = (show.BAR_WIDTH, 3) if wide else (show.HALF // 2, 2)
     mostly = list(row["contexts"].items())[:contexts]
     return (
@@ -183,7 +185,7 @@ def _cells(row: dict[str, Any], *, wide: bool, ascii_only: bool) -> tuple[str, .
 
 
 def day_chart(plan: Plan) -> bytes:
-    """A PNG: how often each context is shown over the day, and the beliefs in events if any."""
+    """Return a PNG of how often each context is released, and of beliefs in events if any."""
     rows = day_rows(plan, longest=96)
     names = list(dict.fromkeys(name for row in rows for name in row["contexts"]))
     events = event_priors(plan) if hides_events(plan) else []
@@ -213,7 +215,7 @@ def day_chart(plan: Plan) -> bytes:
 
 
 def slot_panels(clock: Sequence[str], count: int, each: float, more: float) -> tuple[Any, Any]:
-    """A figure, and its panels above each other, over the slots of a day."""
+    """Return a figure and its panels above each other, over the slots of a day."""
     figure = _figure(9, each * count + more)
     panels = figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0]
     ticks = range(0, len(clock), max(1, len(clock) // 8))
@@ -224,7 +226,7 @@ def slot_panels(clock: Sequence[str], count: int, each: float, more: float) -> t
 
 
 def calendar_object(plan: Plan) -> dict[str, Any]:
-    """The calendar for `shoal plan --json`: one object per slot."""
+    """Return the calendar for `shoal plan --json`: one object per slot."""
     return {"calendar": day_rows(plan, longest=10**9)}
 
 
@@ -232,16 +234,17 @@ PLAN: PlanView = PlanView(print_calendar, calendar_object, day_chart)
 
 
 class ContextLines:
-    """Lines of contexts: by slot, by day and slot, or by the clock."""
+    """Reads lines of contexts by slot, by day and slot, or by the clock."""
 
     charged = True
 
-    def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        self._plan, self._wish = plan, wish
-        self._clock = None if wish.clock is None else clock_of(plan)
-        if wish.start is not None:
+    def __init__(self, plan: Plan, options: StreamWish) -> None:
+        """Check the options of the stream; refuse --start, which is for places."""
+        self._plan, self._options = plan, options
+        self._clock = None if options.clock is None else clock_of(plan)
+        if options.start is not None:
             raise InputError(
-                f"--start is {wish.start!r}, but {plan.mechanism} is no plan for places; drop it"
+                f"--start is {options.start!r}, but {plan.mechanism} is no plan for places; drop it"
             )
 
     def begin(self) -> ContextStream:
@@ -257,39 +260,40 @@ class ContextLines:
     def step(
         self, runner: ContextStream, reading: dict[str, Any], rng: Rng
     ) -> tuple[ContextStream, dict[str, Any]]:
-        if self._wish.clock is not None and self._clock is not None:
-            reading = timed(reading, self._wish.clock, self._clock)
-            if reading["slot"] is None:  # at other hours nothing is shown, whatever it is
+        """Advance the stream by one line and return what to print."""
+        if self._options.clock is not None and self._clock is not None:
+            reading = timed(reading, self._options.clock, self._clock)
+            if reading["slot"] is None:  # at other hours nothing is released
                 return runner, {"day": reading["day"], "slot": None, "shown": None}
         slot, day = reading.get("slot"), reading.get("day")
         day = self._charged_day(runner, day)
         after, shown = runner.read(
-            reading.get(self._wish.field),
+            reading.get(self._options.field),
             slot=slot,
             day=None if day is None else str(day),
             rng=rng,
-            ledger=self._wish.ledger,
-            subject=self._wish.subject,
+            ledger=self._options.ledger,
+            subject=self._options.subject,
         )
         out = {"slot": after.state.slot - 1 if slot is None else slot, "shown": shown}
         return after, ({"day": after.day, **out} if after.day else out)
 
     def _charged_day(self, runner: ContextStream, day: object) -> object:
-        """The day of a line; one that is charged must have a name."""
-        if self._wish.ledger is None or day is not None or runner.day:
+        """Return the day of a line; refuse a charged line without a day."""
+        if self._options.ledger is None or day is not None or runner.day:
             return day
-        if not self._wish.period:
+        if not self._options.period:
             raise InputError(
                 'the line names no day, which is what a ledger charges; give "day" in it, or '
                 "--clock KEY, or --period DAY"
             )
-        return self._wish.period
+        return self._options.period
 
     def doubt(self, runner: ContextStream, reading: dict[str, Any]) -> str:
-        """Why a line is suppressed whatever the plan says; empty when it is not."""
+        """Return why a line is suppressed whatever the plan says; empty when it is not."""
         from shoal.core.records import label
 
-        field, states = self._wish.field, self._plan.task.query.states
+        field, states = self._options.field, self._plan.task.query.states
         if field not in reading:
             others = [key for key in reading if key not in ("slot", "day", "time", "id")]
             return (
@@ -308,7 +312,7 @@ class ContextLines:
 
 
 def clock_of(plan: Plan) -> DayChain:
-    """The model of a plan whose slots have a length in minutes; refused for any other plan."""
+    """Return the model of a plan whose slots have a length in minutes; refuse any other plan."""
     from shoal.contexts.day import DayChain
 
     model = plan.task.family[0]
@@ -323,7 +327,7 @@ def clock_of(plan: Plan) -> DayChain:
 
 
 def timed(reading: dict[str, Any], key: str, model: DayChain) -> dict[str, Any]:
-    """The reading with its day and slot; slot None at hours the model does not cover.
+    """Return the reading with its day and slot; slot None at hours the model does not cover.
 
     Times are ISO text; those with an offset are brought to UTC, as `shoal fit --slot` does.
     """
@@ -354,7 +358,7 @@ def fit_contexts(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Fits, stores and reports the chain of a day.
+    """Fit, store and report the chain of a day.
 
     `options` say how a day is cut ("slot", "hours") and how counts are smoothed ("smoothing",
     "spread").

@@ -91,7 +91,7 @@ GROUPS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "contexts": (
         7,
         ("contexts/machine.py", "contexts/stream.py"),
-        ("tests/unit/test_mask_stream.py", "tests/oracle/test_mask_oracle.py"),
+        ("tests/contexts/test_stream.py", "tests/contexts/test_every_output.py"),
     ),
     "ledger-rules": (
         6,

@@ -20,11 +20,10 @@ from shoal.events.pairs import SecretPairs
 from shoal.mechanisms.queries import LinearQuery
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.table import JointTable
+from tests.contexts import test_audit as suppression, test_audit_events as events
 from tests.networks import test_audit as networks
 from tests.oracle import (
-    test_audit_events as events,
     test_audit_places as places,
-    test_audit_suppression as suppression,
     test_optimal_table as table,
     test_steps as steps,
 )

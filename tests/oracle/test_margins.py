@@ -34,7 +34,7 @@ from shoal.noise.primitives import round_up
 from shoal.places.events import Carried
 from shoal.places.runtime import carried
 from shoal.records.coefficients import float_up
-from tests.oracle.test_attacker_contexts import Attack
+from tests.contexts.test_attacker_contexts import Attack
 
 DIGITS = 60
 EPSILONS = (Fraction(1, 3), Fraction(1, 10), Fraction(7, 10))

@@ -330,8 +330,8 @@ def full_table(day: Day, slot: int, codes: Codes | None) -> Floats:
 
 def trimmed(codes: Codes) -> Codes:
     """Return a copy of the table without the rows at its end that suppress everything."""
-    releasable = np.flatnonzero((codes < COIN_LEVELS - 1).any(axis=1))
-    return codes[: int(releasable[-1]) + 1].copy() if len(releasable) else codes[:0]
+    releasing = np.flatnonzero((codes < COIN_LEVELS - 1).any(axis=1))
+    return codes[: int(releasing[-1]) + 1].copy() if len(releasing) else codes[:0]
 
 
 def keeps_bounds(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:

@@ -19,8 +19,8 @@ from shoal.contexts.checks.task import machine_states, rise_of
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.contexts.search.beliefs import prepare
 from shoal.contexts.search.memory import Remembering
-from tests.mask_enumeration import highest_rise, random_chain
-from tests.oracle.test_mask_oracle import body_policy
+from tests.contexts.enumeration import highest_rise, random_chain
+from tests.contexts.test_every_output import body_policy
 
 DELTA = Fraction(1, 5)
 INITIAL = [0.3, 0.4, 0.3]

@@ -18,7 +18,7 @@ from shoal.contexts.search.beliefs import (
 )
 from shoal.contexts.search.greedy import keeps_every_bound, prior_order, search_vector
 from shoal.contexts.search.window import search_windows
-from tests.mask_enumeration import day_of, highest_rise, last_release, random_chain, vector
+from tests.contexts.enumeration import day_of, highest_rise, last_release, random_chain, vector
 
 TENTHS = np.arange(11) / 10
 

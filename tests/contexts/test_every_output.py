@@ -21,7 +21,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms.table import MECHANISMS, verify_promise
-from tests.mask_enumeration import (
+from tests.contexts.enumeration import (
     Policy,
     expected_releases,
     highest_prefix_rise,

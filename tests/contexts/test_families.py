@@ -19,13 +19,13 @@ from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
-from tests.mask_enumeration import (
+from tests.contexts.enumeration import (
     expected_releases,
     highest_prefix_rise,
     highest_rise,
     random_chain,
 )
-from tests.oracle.test_mask_oracle import policy_of
+from tests.contexts.test_every_output import policy_of
 
 PROVED = ("mask-simulatable", "mask-probabilistic", "mask-hybrid", "mask-adaptive")
 DELTA = Fraction(3, 20)

@@ -19,8 +19,8 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms.table import MECHANISMS, calibrated
-from tests.mask_enumeration import joint, random_chain
-from tests.oracle.test_mask_oracle import policy_of
+from tests.contexts.enumeration import joint, random_chain
+from tests.contexts.test_every_output import policy_of
 
 DELTA = Fraction(1, 5)
 LABELS = {"0": ["s", "y"], "1": ["x", "s"], "2": ["s", "z", "w"]}

@@ -37,7 +37,7 @@ from shoal.contexts.search.greedy import (
 )
 from shoal.contexts.search.window import search_windows
 from shoal.core.codec import Floats
-from tests.mask_enumeration import (
+from tests.contexts.enumeration import (
     HIDDEN,
     beliefs,
     day_of,
@@ -48,7 +48,7 @@ from tests.mask_enumeration import (
     vector,
 )
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "golden" / "data"
 CHAINS: list[dict[str, Any]] = json.loads((DATA / "mask_chains.json").read_text())["cases"]
 PAPER = {case["id"]: case for case in json.loads((DATA / "mask_paper.json").read_text())}
 TENTHS = np.arange(11) / 10

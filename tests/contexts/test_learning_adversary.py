@@ -17,7 +17,7 @@ from shoal.core.errors import Refused
 from shoal.core.task import Task
 from shoal.mechanisms.table import MECHANISMS
 from shoal.noise.primitives import SeededRng
-from tests.mask_enumeration import random_chain
+from tests.contexts.enumeration import random_chain
 
 DELTA = Fraction(1, 5)
 

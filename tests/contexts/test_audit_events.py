@@ -24,9 +24,9 @@ from shoal.core.task import Task
 from shoal.events.secrets import MaskOptions
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.noise.laplace import LatticeLaplace
+from tests.contexts.test_online import KINDS, Instance, every_output, likelihood
 from tests.event_oracle import happens
 from tests.oracle.test_event_noise import path_laws, random_cases, secrets_of, true_loss
-from tests.oracle.test_mask_online import KINDS, Instance, every_output, likelihood
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[0.8, 0.2], length=10)
 VISIT = shoal.visit("1", between=(3, 5))

@@ -16,9 +16,9 @@ import shoal
 from shoal import DayChain, Plan, SensitiveContexts
 from shoal.contexts.checks.rows import EXACT
 from shoal.contexts.checks.task import MaskCertificate
-from tests.mask_enumeration import expected_releases, highest_rise
-from tests.mask_optimum import optimum, tree_optimum
-from tests.oracle.test_mask_oracle import policy_of
+from tests.contexts.enumeration import expected_releases, highest_rise
+from tests.contexts.optimum import optimum, tree_optimum
+from tests.contexts.test_every_output import policy_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "mask_optimum.json"
 NEAR = 1e-6  # releases of a day

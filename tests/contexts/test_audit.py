@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shoal.audit.exact import audit
-from shoal.contexts.audit.rise import suppression_chance
+from shoal.contexts.audit.witness import suppression_chance
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import VectorMask
 from shoal.contexts.search import limits, window

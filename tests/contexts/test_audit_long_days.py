@@ -17,8 +17,9 @@ import pytest
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
 from shoal.contexts.attack import context_beliefs
-from shoal.contexts.audit.rise import complete_witness, follow_releases, highest_rise
+from shoal.contexts.audit.rise import follow_releases, highest_rise
 from shoal.contexts.audit.sweep import tables_of
+from shoal.contexts.audit.witness import complete_witness
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask

@@ -9,9 +9,10 @@ import pytest
 
 import shoal
 from shoal.contexts.attack import attack_contexts, attack_events, context_beliefs, run_day
-from shoal.contexts.audit.events import UNREAD, event_beliefs, happens
-from shoal.contexts.audit.rise import suppression_chance
+from shoal.contexts.audit.events import event_beliefs, happens
+from shoal.contexts.audit.memories import UNREAD
 from shoal.contexts.audit.sweep import FINE, ConstantRng
+from shoal.contexts.audit.witness import suppression_chance
 from shoal.contexts.stream import advance
 from shoal.core.plan import Plan
 from shoal.events.automaton import law_of

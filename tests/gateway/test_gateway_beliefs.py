@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.contexts.attack import context_beliefs
-from shoal.contexts.audit.events import UNREAD
+from shoal.contexts.audit.memories import UNREAD
 from shoal.contexts.stream import advance
 from shoal.gateway.machines import context_curves
 from shoal.gateway.town import CONTEXTS, plan_of_spec

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from shoal.contexts import online
-from shoal.contexts.audit.events import UNREAD, TableMemory, event_beliefs
+from shoal.contexts.audit.events import event_beliefs
+from shoal.contexts.audit.memories import UNREAD, TableMemory
 from shoal.contexts.audit.sweep import Tables, tables_of
 from shoal.contexts.checks import rows as checks
 from shoal.contexts.checks.task import (

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.contexts.audit.events import UNREAD, slot_beliefs
+from shoal.contexts.audit.events import slot_beliefs
+from shoal.contexts.audit.memories import UNREAD
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
 from shoal.contexts.stream import DayBegun, advance as mask_step, open_day

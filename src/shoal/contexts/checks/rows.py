@@ -253,10 +253,9 @@ def plan_probabilistic(task: Task, delta: Fraction) -> Plan:
 
 
 def plan_hybrid(task: Task, delta: Fraction) -> Plan:
-    checks, effort = (
-        Checks(task, delta),
-        limits.start_turn(HYBRID).part(SETTINGS.hybrid_vector_share),
-    )
+    """Plan by the hybrid check: the better of the simulatable and the probabilistic one."""
+    checks, turn = Checks(task, delta), limits.start_turn(HYBRID)
+    effort = turn.part(SETTINGS.hybrid_vector_share)
     limits.refuse_long_days(HYBRID, checks.days[0].slots)
     return checks.hybrid(checks.probabilities(effort))
 
@@ -340,16 +339,8 @@ def mask(
         raise InputError("day holds no day chain; give at least one")
     query = CurrentState(days[0].states)
     if isinstance(secrets, Events):
-        amount, events_asked = _event_amount(
-            secrets, delta, epsilon, bool(events.pop("lower", False))
-        )
-        unknown = sorted(set(events) - {"memory", "mixture", "ahead"})
-        if unknown:
-            raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
-        events_asked = (
-            replace(events_asked, options=MaskOptions(**events)) if events else events_asked
-        )
-        task = Task(query=query, secrets=events_asked, family=days)
+        amount, asked = _event_amount(secrets, delta, epsilon, bool(events.pop("lower", False)))
+        task = Task(query=query, secrets=_with_options(asked, events), family=days)
         (row,) = _rows(task, "mask-online" if check == "best" else check)
         return row.calibrate(task, amount)
     if delta is None or epsilon is not None or events:
@@ -367,6 +358,14 @@ def mask(
     with limits.time_limit(limit, check, clock=by_clock, among=among):
         plans = list(_plans_in_turn(named, task, exact(delta, "delta")))
     return min(plans, key=lambda plan: plan.cost)
+
+
+def _with_options(secrets: Events, options: dict[str, Any]) -> Events:
+    """Return the events with these options of `mask`; refuse unknown ones."""
+    unknown = sorted(set(options) - {"memory", "mixture", "ahead"})
+    if unknown:
+        raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
+    return replace(secrets, options=MaskOptions(**options)) if options else secrets
 
 
 def _event_amount(

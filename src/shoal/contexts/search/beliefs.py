@@ -350,12 +350,3 @@ def limiting_secrets(possible: Bools, when: Ints, bound: Floats, beliefs: Floats
         listed = first + np.flatnonzero(over.any(axis=0))
         table[t, 0], table[t, 1 : 1 + len(listed)] = len(listed), listed
     return table
-
-
-# What may be released after unread slots: an exact filter over the suppressed contexts.
-#
-# Tables of suppression probabilities are calibrated for days on which every earlier slot was read.
-# A slot without a reading is a public step that tells nothing. From there to the next release the
-# filter follows what an adversary believes, one day chain at a time, and releases a context only
-# as often as keeps every belief within its bound, after a release as after a suppression.
-# Proof: contexts/checks/mask_missing.md.

@@ -1,8 +1,8 @@
-"""What a search may still spend: multiplications, counted, and seconds, if there is a clock.
+"""How the work of a search is shared out over the releases of a day.
 
-Counted work makes equal calls give equal answers on every machine. A clock, when one is given, ends
-a search that a slow or busy machine cannot finish in time: a search asks `left` before every unit
-of work and ends with the best plan found so far.
+What a forward pass costs depends on how many secrets limit the slots it crosses, which is known
+only during the search. So the passes of all releases still to come are estimated again from time
+to time, from what those before them cost.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ import numpy as np
 from shoal.contexts.search.beliefs import Arrays, Origin
 from shoal.contexts.search.limits import LONG_DAY, Effort
 from shoal.core.codec import Bools, Floats
-
-# How the work of a search is shared out over the releases of a day, as it goes.
-#
-# What a forward pass costs depends on how many secrets limit the slots it crosses, which is seen
-# only on the way: the passes of all releases still to come are estimated again from time to time,
-# from what those before them cost.
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +246,3 @@ class SegmentSearch:
     def note(self, index: int) -> None:
         """Record what the segment cost, its evaluation included."""
         self._pacing.note(index, float(self._spent[0]))
-
-
-# How long the checks of context streams may search, and what the checks of one call share.
-#
-# Without a limit work is counted and nothing else, so that equal calls give equal plans on every
-# machine. With one, the clock ends what the machine did not manage: the plan is then what was
-# found so far, and may differ from call to call. However it ends, a plan is private.

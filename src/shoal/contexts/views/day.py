@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.contexts.stream import ContextStream
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
+    from shoal.data.positions import Traces
 
 WIDE = 120  # columns of a terminal with room for long bars and three contexts of a slot
 MOST_STRETCHES = 24  # longer days are shown in stretches of several slots
@@ -395,6 +396,11 @@ def fit_contexts(
     note_one_series(columns.series, rows["person"].n_unique())
     note_twins(rows["context"].drop_nulls().unique().sort())
     atomic_write(out, dumps(chain) + "\n")
+    _report_fit(out, chain, found, as_json=as_json)
+
+
+def _report_fit(out: Path, chain: DayChain, found: Traces, *, as_json: bool) -> None:
+    """Print what was read and where the model is, as a JSON object or as text."""
     missing = sum(context is None for day in found.days for context in day)
     if as_json:
         show.print_json(

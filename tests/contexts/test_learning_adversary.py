@@ -79,5 +79,5 @@ def test_watching_long_enough_is_knowing_the_chain() -> None:
 
 def test_hidden_visits_cannot_be_followed_from_outside() -> None:
     plan = plan_of(day_of(2), "mask-optimal")
-    with pytest.raises(Refused, match="nobody can follow mask-optimal"):
+    with pytest.raises(Refused, match="observer cannot follow mask-optimal"):
         rises_while_learning(plan, [1], 1)

@@ -56,7 +56,7 @@ class EventCurve:
 
 @dataclass(frozen=True, slots=True)
 class EventCurves:
-    """One day, what was shown of it by the plan and naively, and the belief in each event."""
+    """One day, what was released of it by the plan and naively, and the belief in each event."""
 
     clock: tuple[str, ...]
     truth: tuple[str | None, ...]
@@ -71,8 +71,8 @@ class ContextCurves(EventCurves):
 
     `before`, `naive` and `after` are (slots, contexts), for an adversary who knows the chain; one
     who knew only frequencies believes the same once the chain is published with the output.
-    `weak` is for one who knows only frequencies and never learns more; None when what was shown is
-    impossible to such a person. `outputs` and `naive_outputs` are what was shown, None where
+    `weak` is for one who knows only frequencies and never learns more; None when what was released
+    is impossible to such a person. `outputs` and `naive_outputs` are what was released, None where
     suppressed; `truth` is the day itself. `labelled` holds, for secrets with labels, the belief in
     each sensitive context of one to whom every label of a state is alike: before and after.
     `events` is having been there at all, which is not what is promised.
@@ -118,7 +118,7 @@ def attack_contexts(
     asked = visits if events is None else events
     played, seen, naive_seen = _run_both(plan, naive, day, contexts, rng, asked, adversary)
     after, weak = context_beliefs(plan, seen, adversary), None
-    with suppress(InputError):  # who knows frequencies alone may not explain what was shown
+    with suppress(InputError):  # who knows frequencies alone may not explain what was released
         weak = context_beliefs(plan, seen, adversary, frequencies_only=True)
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
@@ -370,11 +370,11 @@ def fit_to_outputs(plan: Plan, outputs: Sequence[Output], start: DayChain) -> Da
     """Fit a day chain to outputs of a plan by expectation maximisation from `start`.
 
     One day of `start` is counted in, so that nothing is ruled out for want of data; the first slot
-    keeps its law. Plans whose suppression depends on hidden visits are refused: an observer
+    keeps its law. Plans whose suppression depends on suppressed visits are refused: an observer
     cannot tell their probabilities.
     """
     if isinstance(plan.body, HistoryMask):
-        raise Refused(f"nobody can follow {plan.mechanism} from outside; learn from another check")
+        raise Refused(f"an observer cannot follow {plan.mechanism}; learn from another check")
     order = machine_states(plan.body)
     held = in_order(start, order)
     laws = held.marginals()
@@ -392,7 +392,7 @@ def fit_to_outputs(plan: Plan, outputs: Sequence[Output], start: DayChain) -> Da
 def expected_steps(likelihood: Floats, initial: Floats, matrices: Floats) -> Floats:
     """Return Σ over days of P(X_t = x, X_{t+1} = y | output), (slots - 1, states, states).
 
-    `likelihood` (days, slots, states) is that of what was shown in each slot given its state.
+    `likelihood` (days, slots, states) is that of what was released in each slot given its state.
     """
     forward = [_normalise_rows(initial * likelihood[:, 0])]
     for t in range(1, likelihood.shape[1]):

@@ -153,9 +153,7 @@ class DayChain(Law):
         return replace(self, transition=rows / rows.sum(axis=2, keepdims=True))
 
     def support(self) -> Bools:
-        """Return the mask (slots, states) of possible states; computed on masks, so nothing
-        underflows.
-        """
+        """Return the mask (slots, states) of possible states, from masks, so nothing underflows."""
         possible = np.zeros((self.slots, self.size), dtype=np.bool_)
         possible[0] = self.initial > 0
         for t, matrix in enumerate(self.transition):
@@ -174,9 +172,7 @@ class DayChain(Law):
         return path
 
     def clock(self, slot: int) -> str:
-        """Return when slot `slot` (from 0) begins, as "09:30"; its number when slots have no
-        clock.
-        """
+        """Return when slot `slot` (from 0) begins, as "09:30"; its number without a clock."""
         if not self.slot_minutes:
             return str(slot + 1)
         day, minute = divmod(self.start_minute + slot * self.slot_minutes, 1440)
@@ -242,11 +238,11 @@ def _stacked(transition: Any, size: int) -> Floats:
 # Day chains from traces: one slot at a time, with smoothing that can be explained.
 #
 # What smoothing does. Without it, what was never seen is impossible: chains from few days are
-# nearly deterministic, the simulatable check shows a lot, and a day that is different from all
+# nearly deterministic, the simulatable check releases a lot, and a day that is different from all
 # seen ones leaves the model (such contexts are suppressed). An adversary who thinks the unseen
 # possible is not bounded by the promise. With it every context can follow every other at every
 # slot: the promise then holds against such an adversary too, days never leave the model, and the
-# simulatable check shows next to nothing, because some sensitive context is always within reach.
+# simulatable check releases next to nothing, because some sensitive context is always within reach.
 # Smoothing over neighbouring slots (`spread`) borrows days instead of inventing them, and is the
 # better cure where slots are short. How much of either is a question for days that were left out:
 # `smoothing="auto"` asks it.

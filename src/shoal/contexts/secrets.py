@@ -32,11 +32,11 @@ class SensitiveContexts(Value):
     that of a window of three slots rise from .5025 to .75 (ERRATA 003, tests/golden).
     With `labels`, (state, contexts) pairs, the states of the chain are not contexts themselves but
     stand for one of several: the adversary knows the day only up to such sets. Promised is then δ
-    for the contexts, to that adversary and to all who know more, whatever weights they give the
+    for the contexts, to that adversary and to all who know more, for any weights of the
     labels (the paper's Theorem 7): a state that may be sensitive is held to δ/μ, μ being how many
     states the same secret may hide in at that slot. A state without labels stands for itself.
     δ bounds a rise above what the model predicts: a sensitive context that is likely anyway may be
-    shown. Those in `never` are not, at any slot.
+    released. Those in `never` are not, at any slot.
     Götz, Nath & Gehrke 2012, Definition 1 and Theorem 7.
     """
 
@@ -84,8 +84,8 @@ class SensitiveContexts(Value):
     ) -> Self:
         """Return secrets from names, slots by context, groups of names, and contexts by state.
 
-        `never` names contexts that are sensitive, and that are not shown however likely they are.
-        A context that is a number is taken by its label, as the states of a chain are.
+        `never` names contexts that are sensitive, and that are not released however likely they
+        are. A context that is a number is taken by its label, as the states of a chain are.
         """
         least, names = (
             _labelled(never),
@@ -279,7 +279,7 @@ class CurrentState(Value):
         return sequences(data, self.states)
 
     def evaluate(self, records: Any) -> NoReturn:
-        """Refused: a stream shows states, not numbers."""
+        """Refused: a stream releases states, not numbers."""
         raise InputError("the current state is not a number; run the plan with plan.start()")
 
     def describe(self) -> str:

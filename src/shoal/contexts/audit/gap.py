@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HALF_ULP = 2.0**-53  # the relative error of one rounding
 MAX_UNDERFLOW = 1e-90  # absolute: what may vanish from a belief
-END = -1  # in place of a context: nothing is shown up to the end of the day
+END = -1  # in place of a context: nothing is released up to the end of the day
 MAX_LABEL_SETS = 64  # sets of states written out for those who may learn any label
 
 
@@ -193,7 +193,7 @@ def exponentiate(law: Floats) -> Floats:
 # The first slots after a release of a machine that remembers what was visited since.
 #
 # Each history is followed as if it were a release of its own: its law, and the beliefs given its
-# contexts. Where something is shown, and where the memory ends, histories are averaged by their
+# contexts. Where something is released, and where the memory ends, histories are averaged by their
 # masses. In logarithms throughout: windows are short.
 
 
@@ -343,9 +343,7 @@ class GapGroup:
 
 
 class GapFollower:
-    """All releases followed at one slot, in plain numbers or, where those underflow, in
-    logarithms.
-    """
+    """All releases followed at one slot, in plain numbers or, if those underflow, in logarithms."""
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
@@ -362,9 +360,7 @@ class GapFollower:
         return self.sweep.tables.last[origins[:, 0] + 1, origins[:, 1]]
 
     def join(self, t: int, origins: Ints, law: Floats) -> None:
-        """Start to follow releases with these laws at slot t, if anything can be released after
-        them.
-        """
+        """Start to follow releases with these laws at slot t, if any later release is possible."""
         mute = self._last(origins) < t
         begun = np.full(len(mute), rounding_error(1, len(law)))
         self.sweep.end_releases(t, law[:, mute], origins[mute], begun[mute])
@@ -402,8 +398,8 @@ class GapFollower:
             self.plain.keep(~thin)
 
     def _step(self, t: int, group: GapGroup) -> None:
-        """Note releases of one group at slot t, end those that cannot release later, and advance
-        it.
+        """Note what one group may release at slot t, end its silent releases, and advance the
+        rest.
         """
         tables = self.sweep.tables
         suppression = tables.suppression(t, *group.origins.T)

@@ -56,7 +56,7 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.progress import in_time, part
 from shoal.mechanisms.table import loss_as_drawn
 
-MAX_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
+MAX_BRANCHES = 300_000  # (contexts × released or not) ^ slots, written out one by one: some seconds
 SMALLEST_OUTPUT_CHANCE = 1e-250  # probability of an output that is still written out
 ASSUMED = (
     "days are independent of each other and follow the day chain",
@@ -203,9 +203,7 @@ def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) ->
 
 
 def outputs_of(day: DayChain, machine: Machine) -> dict[Output, Floats]:
-    """Return P(X_t = j, output) for every output of a day, (slots, states), by running the
-    machine.
-    """
+    """Return P(X_t = j, output), (slots, states), of every output, by running the machine."""
     joint: dict[Output, Floats] = {}
     for path, output, chance in _branches(day, machine):
         table = joint.setdefault(output, np.zeros((day.slots, day.size)))
@@ -349,7 +347,7 @@ def _witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
     )
 
 
-# Days too long to write out all outputs: a bound over all of them, and one output that shows it.
+# Days too long to write out all outputs: a bound over all of them, and one output that attains it.
 #
 # The bound follows every release by what the machine's tables say; the output it names is then
 # given to the machine itself, and its beliefs are found from scratch. So the two ends share no
@@ -361,7 +359,7 @@ APART = "the witness lies above the bound over all outputs: one of the two is wr
 
 
 class Highest(NamedTuple):
-    """lower ≤ highest rise of a kind of belief ≤ upper, and the output that shows the lower end.
+    """lower ≤ highest rise of a kind of belief ≤ upper, and the output that attains the lower end.
 
     `before` and `after` are the belief in `fact` at `slot`; `output` is empty when nothing rises.
     """

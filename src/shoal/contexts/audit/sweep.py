@@ -7,9 +7,9 @@ auditor's own words, and the machine itself is asked whether it does what they s
 By the Markov property what is believed about a slot depends on the release before it, the release
 after it and the gap between. So every release that can come up is followed once, forward through
 the gap: a column holds the beliefs in one fact given each context of today. Where a context may be
-shown, its entry is the belief after that output; where nothing can be shown any more, the average
-of the column is the belief at the end of the day. Later beliefs are averages of today's, so a
-column below the highest rise found is done with, and nothing is lost by that. Prefixes of outputs
+released, its entry is the belief after that output; where nothing can be released any more, the
+average of the column is the belief at the end of the day. Later beliefs are averages of today's, so
+a column below the highest rise found is done with, and nothing is lost by that. Prefixes of outputs
 are averages too. Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 """
 
@@ -63,7 +63,7 @@ class Tables:
         if isinstance(body, VectorMask):  # the same after every release
             codes = body.codes
             self.last[:] = np.flatnonzero((codes < COARSE - 1).any(axis=1)).max(initial=-1)
-        elif isinstance(body, SimulatableMask):  # at the one slot that is due what may be shown is
+        elif isinstance(body, SimulatableMask):
             codes = np.where(body.table[1:] >= 0, 0, COARSE - 1)
             self.begin[:], self.last[:] = (
                 body.table,
@@ -114,8 +114,7 @@ def chances_of(codes: npt.NDArray[Any], words: int) -> Floats:
 
 
 def find_disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
-    """Return where the machine does not follow its tables, or "", and how many decisions were
-    asked.
+    """Return where the machine departs from its tables, or ""; decisions asked; and of how many.
 
     `releases` are the (slot, context) pairs that can come up. At every decision after them, or at
     MOST_ASKED drawn from all, the machine is stepped just below and just above the word at which it
@@ -258,9 +257,7 @@ class Sweep:
         return np.arange(self.at[t], self.at[t + 1])
 
     def note_release(self, t: int, context: int, origin: tuple[int, int]) -> None:
-        """Record that a context may be released at t next after `origin`, and what that tells of
-        t.
-        """
+        """Record that a context may be released at t next after `origin`, with beliefs about t."""
         if not self.seen[t, context]:
             self.seen[t, context] = True
             self.before[t, context] = origin

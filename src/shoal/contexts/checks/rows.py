@@ -1,4 +1,4 @@
-"""The checks of single slots: six ways to decide what of a day is shown, each a row.
+"""The checks of single slots: six ways to decide what of a day is released, each a row.
 
 Proofs: mask_simulatable.md, mask_probabilistic.md, mask_hybrid.md, mask_adaptive.md and
 mask_optimal.md; mask-sensitive is kept for comparison and proves nothing.
@@ -136,8 +136,7 @@ class Checks:
         return mask_task.mask_plan(self.task, name, self.delta, body, releases, reason)
 
     def simulatable(self) -> Plan:
-        """Return the plan of the simulatable check: it decides to release before it sees the
-        context.
+        """Return the plan of the simulatable check, which decides before it sees the context.
 
         The slot of the next release after each release, for every release that can occur; where
         time ran out, what follows is suppressed. `LiveSimulatable` runs the same check without the
@@ -148,7 +147,7 @@ class Checks:
             table = next_releases(
                 self.days, limits.effort_for(SIMULATABLE).part(SETTINGS.table_share)
             )
-            table[1:][~jointly_releasable(self.days)] = -1  # contexts that are never shown
+            table[1:][~jointly_releasable(self.days)] = -1  # contexts that are never released
             return table
 
         table = limits.compute_once((self.task, self.delta, "next releases"), found)
@@ -159,8 +158,8 @@ class Checks:
     def probabilities(self, effort: Effort) -> Floats:
         """Return the best vector, raised until a second, independent check accepts it.
 
-        The search subtracts: beside a state of mass 1 that is always shown, one of mass 1e-300 is
-        lost to it. Raising probabilities is safe, and a suppression that the likely states share
+        The search subtracts: beside a state of mass 1 that is always released, one of mass 1e-300
+        is lost to it. Raising probabilities is safe, and a suppression that the likely states share
         hides it.
         """
 
@@ -203,8 +202,7 @@ class Checks:
         )
 
     def optimal(self, baseline: Floats | None, effort: Effort) -> Plan:
-        """Return the plan that takes, for each segment, the better of adaptive and a linear
-        program.
+        """Return the plan with the better of adaptive and a linear program for each segment.
 
         The optimum over all mechanisms when every program covers its segment (the certificate says
         so); never below the adaptive check, whose time is taken first. Long days get smaller
@@ -323,14 +321,14 @@ def mask(
     budget is a count of multiplications: 10^9 for each of `seconds`, 2·10^10 without. Equal calls
     then give equal plans, and a slow machine takes longer. With `seconds`, `clock` guards it too:
     the search ends when they are over, looking at the finished plan included, give or take a tenth
-    and one evaluation, so what is shown depends on how fast the machine is just then (`timed` in
+    and one evaluation, so what is released depends on how fast the machine is just then (`timed` in
     the certificate says so). `clock=None` takes the guard away. Compiled loops are loaded first.
     A search of a long day that may take more than 30 s warns (`SlowSearch`). Every plan is private
     however little time there is.
 
     For events (`shoal.Events.of`) the check is "mask-online"; `epsilon` instead of `delta` bounds
     their odds, both ways, and these may be given too: `lower=True` (beliefs may not fall by more
-    than delta either), `memory="none"` (what is shown depends on the context alone), `mixture`
+    than delta either), `memory="none"` (what is released depends on the context alone), `mixture`
     (weights of the chains, for an adversary unsure which of them holds), `ahead` (look ahead to the
     end of the day or not; by default the variant that releases more).
     """

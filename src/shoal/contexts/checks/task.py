@@ -412,7 +412,7 @@ def _add_segment(
 def suppression_reasons(plan: Plan) -> list[list[str]]:
     """Return, for each slot and context, why it is not always released; "" where it is.
 
-    "impossible", "sensitive", "tells what follows" (showing it would raise a later belief by
+    "impossible", "sensitive", "tells what follows" (releasing it would raise a later belief by
     itself), or "hides others" (it is suppressed so that suppression does not tell).
     """
     days = days_of(plan.task, plan.guarantee.amount, states=plan.task.query.states)

@@ -1,1 +1,1 @@
-"""Searches for the suppression that shows most within a promise."""
+"""Searches for the suppression that releases most within a promise."""

@@ -7,8 +7,8 @@ later releases known: V(slot, state) = max Σ P(next release is (t, j)) (1 + V(t
 With several day chains a plan does not know which is true: its probabilities are the same under
 all of them, and the bounds of every chain must hold: P_θ(X_t = s | output) ≤ P_θ(X_t = s) + δ for
 each member θ under which the output is possible. What is decided from the chain (reachable states,
-rooms) is then decided for all members at once; utilities are those of the member that shows least.
-Proof: contexts/checks/mask_family.md.
+rooms) is then decided for all members at once; utilities are those of the member that releases
+least. Proof: contexts/checks/mask_family.md.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ TIMED_SEGMENTS = 12  # segments timed to know how fast the machine is
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Suppression after each release: `hidden[(slot, state)]` holds a row of codes per slot after
-    it.
+    """Suppression after each release: `hidden[(slot, state)]` holds a row of codes per later slot.
 
     Origins without an entry suppress the rest of the day. `expected` is the mean number of
     releases of a day.
@@ -150,7 +149,7 @@ def search_segments(
         slot, state = origin
         if slot >= 0 and effort.late():
             releasable[origin] = side.releasable[slot, state::size] = (
-                False  # what has no table is not shown
+                False  # what has no table is not released
             )
             continue
         found = climb.segment(index, origin, np.concatenate(list(values), axis=1))
@@ -273,7 +272,7 @@ def value_of_table(day: Day, origin: Origin, codes: Codes, value: Floats) -> flo
 def occurring_segments(days: Day | Sequence[Day], policies: dict[Origin, Codes]) -> Segments:
     """Keep the tables of releases that can occur and that release something later.
 
-    `expected` is that of the day that shows least.
+    `expected` is that of the day that releases least.
     """
     family = as_family(days)
     reached = {origin for day in family for origin in reachable_origins(day, policies)}

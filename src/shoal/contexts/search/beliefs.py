@@ -79,7 +79,7 @@ class Day:
 
         `future` and `ahead` are empty, and every possible state counts as releasable.
 
-        For whoever looks at past secrets only.
+        For callers that need past secrets only.
         """
         future, ahead = np.zeros((0, 0, 0)), np.zeros((0, 1), dtype=np.int64)
         own = self.initial, self.moves, self.when, self.who, self.bound
@@ -113,14 +113,13 @@ def prepare(
     never: Bools | None = None,
     lowered: bool = True,
 ) -> Day:
-    """Return the day as arrays with bound = prior + δ / share for every secret that can be
-    breached.
+    """Return the day as arrays: bound = prior + δ / share for every secret that can be breached.
 
     A bound is for δ·(1 + slack), so that outputs exactly on it pass; the re-check of a finished
     plan tolerates five times as much as a search and no more. It is `lowered` by what an evaluation
     may be off, so that beliefs computed up to it certainly keep it. With `everything`, secrets
     that no output can breach are listed too: a measure wants them, a search does not. Bounds of
-    states of `never` stay below 1, so that no search shows them.
+    states of `never` stay below 1, so that no search releases them.
     """
     size, slots = len(initial), len(transition) + 1
     moves = np.zeros((slots, size, size))
@@ -336,10 +335,10 @@ def limiting_secrets(possible: Bools, when: Ints, bound: Floats, beliefs: Floats
     """Return a table that lists, for each slot, the later secrets that limit what it may release.
 
     Column 0 holds how many there are and the next columns their numbers: secrets that some possible
-    state makes likelier than their bound. No other secret can exceed its bound whatever is
-    released.
+    state makes likelier than their bound. No release can take another secret above its
+    bound.
 
-    Those that some possible state makes likelier than their bound. Whatever is shown, no rest of
+    Those that some possible state makes likelier than their bound. Whatever is released, no rest of
     the others can exceed theirs.
     """
     slots, count = len(possible), len(when)

@@ -42,7 +42,7 @@ def settle_rise(day: Day, segments: Iterable[Segment], rise: float, delta: float
     """Return `rise`, or a smaller upper bound of what `segments` raise beliefs by, in decimals.
 
     `rise` is the highest of `segment_rise`. Decimals are used where it exceeds delta by no more
-    than doubles may be off. Secrets that doubles show to stay within delta are not looked at.
+    than doubles may be off. Secrets that doubles show to stay within delta are skipped.
     """
     off = 2.0 * relative_error(day.slots, day.size) * float(day.share.max(initial=0.0))
     if not delta * (1 + TIE_TOLERANCE) < rise <= delta * (1 + TIE_TOLERANCE) + off:
@@ -78,9 +78,7 @@ def decimal_moves(day: Day) -> Moves:
 
 
 def _lower_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
-    """Return P(X_t = j) rounded down, by the weights of whole paths, since rows sum to 1 only
-    nearly.
-    """
+    """Return P(X_t = j) rounded down, by path weights, since rows sum to 1 only nearly."""
     first = [Decimal(chance) for chance in day.initial.tolist()]
     most, laws, rest = first, [first], [[Decimal(1)] * day.size]
     for t in range(day.slots - 1):
@@ -100,9 +98,7 @@ def _lower_priors(day: Day, moves: Moves) -> list[list[Decimal]]:
 
 
 def _upper_belief(day: Day, moves: Moves, segment: Segment, when: int, who: int) -> Decimal:
-    """Return the highest belief in state `who` at slot `when` over all ends of a segment, rounded
-    up.
-    """
+    """Return the highest belief in state `who` at slot `when` in a segment, rounded up."""
     slot, state, suppression = segment
     if when == slot:
         return Decimal(int(who == state))

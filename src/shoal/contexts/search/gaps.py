@@ -192,8 +192,7 @@ class AfterGaps:
     def codes(
         self, origin: Origin, gaps: tuple[int, ...], slot: int, first: int, go: BeliefsBefore
     ) -> Codes:
-        """Return the codes of `slot`; the filter begins at slot `first` with the beliefs that `go`
-        gives.
+        """Return the codes of `slot`; the filter starts at slot `first` with beliefs from `go`.
 
         `gaps` are the slots not read as boundaries: from gaps[0] up to gaps[1], and so on.
         """

@@ -126,7 +126,7 @@ def best_vector(
 ) -> Floats:
     """Return the private vector with the most expected releases among several greedy searches.
 
-    Of several days the one on which least is shown counts. The first search may take half of
+    Of several days the one on which least is released counts. The first search may take half of
     `work`, each later one an even share of what is left.
     """
     family = as_family(days)
@@ -163,7 +163,7 @@ class _MemberSearch:
         self.suppression = np.ones((day.slots, day.size))
         self.now = _suppressed_day(day, self.suppression)
         self.origins, self.asked = [(-1, 0)], [0]
-        self.star = self.row((-1, 0))  # the row of the candidate looked at last
+        self.star = self.row((-1, 0))  # the row of the last candidate
         self.rows = [self.star]
 
     def row(self, origin: tuple[int, int]) -> tuple[Floats, Ints]:
@@ -175,8 +175,7 @@ class _MemberSearch:
         return values, powers
 
     def least(self, entry: tuple[int, int], levels: Floats) -> int:
-        """Return the index of the least level that keeps every bound of this day; the last when
-        none.
+        """Return the index of the least level that keeps every bound of this day; else the last.
 
         A state that cannot occur bounds nothing.
         """
@@ -216,7 +215,7 @@ class _MemberSearch:
         return room
 
     def settles(self, entry: tuple[int, int], level: float) -> bool:
-        """Set the level, recompute every row it changes, and return whether their outputs keep
+        """Set a level, recompute the rows it changes, and return whether their outputs keep
         bounds.
         """
         slot = entry[0]

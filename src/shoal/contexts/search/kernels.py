@@ -213,11 +213,11 @@ def _scale_weights(
 
 @njit(cache=True, error_model="numpy")
 def next_release(day: Arrays, slot: int, state: int, earliest: int) -> int:
-    """Return the first slot from `earliest` on that may be released whatever its state; T if none.
+    """Return the first slot from `earliest` on that may be released in any state; T if none.
 
     `day` is `Arrays` (`beliefs`), of which `ahead` and `future` are not read. Every
     state reachable then must be releasable, and with all suppressed in between no belief
-    about the slots between may exceed its bound, whichever state is shown.
+    about the slots between may exceed its bound, whichever state is released.
     """
     moves, when, releasable = day.moves, day.when, day.releasable
     slots, size, count = moves.shape[0], moves.shape[1], when.size

@@ -82,9 +82,7 @@ class Effort:
         self.spent += work
 
     def left(self) -> float:
-        """Return the multiplications that may still be spent, also in the seconds left at this
-        speed.
-        """
+        """Return the multiplications that may still be spent, within the seconds left too."""
         counted = self.work - self.spent
         return counted if self.clock is None else min(counted, self.seconds() * self.gauge.speed)
 
@@ -226,7 +224,7 @@ def time_limit(
 
     `among` names the checks that will be tried, all the proved ones unless it is given.
     They begin once the compiled loops are loaded. With `clock=None` they are nominal: work is
-    counted and no clock is looked at, so that equal calls give equal plans and a slow machine takes
+    counted and no clock is read, so that equal calls give equal plans and a slow machine takes
     longer.
     """
     left, allowed = time_left(), float(positive(seconds, "time_limit"))

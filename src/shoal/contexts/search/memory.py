@@ -112,7 +112,7 @@ def histories_rise(
     """Return two upper bounds of share·(posterior - prior): of releases that occur, and of all.
 
     Follows what the tables let a machine emit, from "start" on: a release without a policy, after
-    which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
+    which the rest of the day is suppressed, is evaluated like any other. Rounds up after a release
     with a window (`certified`) and after one without (`segment_rise`, or `settled_rise` where that
     cannot be told from delta). The second number also counts releases that only slots not read
     lead to: those with a policy, and what follows them.
@@ -324,9 +324,7 @@ class WindowTail:
         return np.asarray(worth)
 
     def broken(self, law: Floats, joint: Floats, bound: Floats) -> list[tuple[int, int, int]]:
-        """Return (slot, state, secret) of the bounds that these entering masses break, worst
-        first.
-        """
+        """Return (slot, state, secret) of the bounds these entering masses break, worst first."""
         day = self.day
         when, later = day.when, day.when > self.slot
         found: list[tuple[float, int, int, int]] = []
@@ -355,9 +353,7 @@ class WindowTail:
         return [(t, state, secret) for _, t, state, secret in sorted(found)[:MAX_BROKEN_BOUNDS]]
 
     def outcome(self, slot: int, state: int, secret: int) -> tuple[Floats, Floats | None]:
-        """Return P(outcome | begins in i), and jointly with the secret; None for an earlier
-        secret.
-        """
+        """Return P(outcome | begins in i), and jointly with the secret, None for an earlier one."""
         onward = self._backwards(slot, state)
         when, who = int(self.day.when[secret]), int(self.day.who[secret])
         if when < self.begin:

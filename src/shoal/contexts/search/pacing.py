@@ -60,7 +60,7 @@ def likeliest_states(prior: Floats, releasable: Bools, effort: Effort, days: int
     """Return the mask of the likeliest releasable states: as many as can be evaluated in time.
 
     Each costs its search and its look, timed together by `gauge`, and the looks at the finished
-    plan. A state that is left out is never shown, so that nothing follows it.
+    plan. A state that is left out is never released, so that nothing follows it.
     """
     indices = np.argwhere(releasable)
     indices = indices[np.argsort(-prior[releasable], kind="stable")]

@@ -1,6 +1,6 @@
 """One segment of the optimal check as a linear program, its tail bounds generated when broken.
 
-In masses r(t, j, h) shown and u(t, j, h) suppressed, r + u = Σ u before · moves, the expected
+In masses r(t, j, h) released and u(t, j, h) suppressed, r + u = Σ u before · moves, the expected
 number of releases is linear, and so is every bound: Σ_{h ∋ c} r(t, j, h) ≤ b(c) Σ_h r(t, j, h).
 After the window a table without memory takes over; its outcomes are linear in the masses with
 which it begins. There are (slots · states · secrets) bounds of that kind, nearly all of them slack,
@@ -121,9 +121,7 @@ class SegmentProgram:
         self.asked: list[tuple[int, int, int]] = []  # (slot, state, secret) of tail bounds
 
     def _number(self) -> list[Ints]:
-        """Return the number of each node's suppressed variable; its released variable is one
-        higher.
-        """
+        """Return each node's number of its suppressed variable; the released one is one higher."""
         count, found = 0, []
         for mass in self.most[:-1]:
             numbers = np.full(mass.shape, -1, dtype=np.int64)
@@ -199,9 +197,7 @@ class SegmentProgram:
         return float(self._flows[1] @ prices + self._upper @ np.maximum(0, rest))
 
     def _entering(self, solution: Floats) -> tuple[Floats, Floats]:
-        """Return the masses that enter the tail: of each state, and of each state with each
-        secret.
-        """
+        """Return the masses that enter the tail: of each state, and of each state and secret."""
         histories, states, past = self._last
         kept = self.most[-2][histories, states] * np.clip(
             solution[self.index[-1][histories, states]], 0, 1
@@ -247,9 +243,7 @@ class SegmentProgram:
 
     @cached_property
     def _flows(self) -> tuple[Any, Floats]:
-        """Return the flow equations: suppressed + released = what arrives, per largest possible
-        mass.
-        """
+        """Return the equations suppressed + released = what arrives, per largest possible mass."""
         from scipy.sparse import csr_array
 
         base = int(self.digits.max()) + 1
@@ -357,8 +351,8 @@ class SegmentProgram:
 # Tables of a window made private where a linear program was only nearly so.
 #
 # A solver keeps its rows to 1e-10 or so. Where an outcome is rare that can be everything: a
-# history of mass 1e-9 that is shown alone tells all. Such outcomes are shown less, slot by slot,
-# in the masses that the rounded tables before them really lead to.
+# history of mass 1e-9 that is released alone tells all. Such outcomes are released less, slot by
+# slot, in the masses that the rounded tables before them really lead to.
 
 
 def repair_tables(
@@ -419,7 +413,7 @@ def _always_suppress(codes: FineCodes) -> FineCodes:
 def _scale_outcome(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
     """Release histories with a secret less by one common factor; leave the others unchanged.
 
-    s·N ≤ b(D₀ + s·R - roundings), D₀ shown without any secret, R with some: all bounds at once.
+    s·N ≤ b(D₀ + s·R - roundings), D₀ released without any secret, R with some: all bounds at once.
     """
     releasable, some = _released_masses(codes, arriving), holds.any(axis=1)
     lost = 2.0 / FINE * arriving[some].sum()

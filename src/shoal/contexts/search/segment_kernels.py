@@ -2,12 +2,12 @@
 
 A policy is built forward in time and can stop anywhere. After every slot the state of affairs is
 a law `a` over the current state, given that all was suppressed since the release, and for each
-secret c and state j the belief E(j, c) an output that shows j now would cause. Kept throughout:
+secret c and state j the belief E(j, c) an output that releases j now would cause. Kept throughout:
 
     room(c) = Σ_j a(j) (bound(c) - E(j, c)) ≥ 0  for every secret, past or future,
 
 which says that suppressing the rest of the day is safe. Showing j with probability x takes
-x·a(j)·(bound(c) - E(j, c)) from the room of every secret, which is never negative where showing j
+x·a(j)·(bound(c) - E(j, c)) from the room of every secret, which is never negative where releasing j
 is allowed at all. So every private policy is a way to spend the room, and any way of spending it
 without going below 0 is private. A bound may be taken lower than it is, and given back later: what
 is found after a long silence lives on that. Importing this imports numba.
@@ -32,8 +32,9 @@ SMALLEST_MASS = 1e-200  # a suppressed rest below this is not decided upon
 class SpendingRule(NamedTuple):
     """How a forward pass spends: at slot t at most pace[t] of the room.
 
-    No state is shown with more than caps[t, j]; waiting[t, j] is what follows its suppression: it
-    is shown only when that is better. Of the bound of a secret of k slots ago reserve[k] is left.
+    No state is released with more than caps[t, j]; waiting[t, j] is what follows its suppression:
+    it is released only when that is better. Of the bound of a secret of k slots ago reserve[k] is
+    left.
     """
 
     pace: Floats
@@ -96,7 +97,7 @@ def forward_pass(
 def _advance(
     law: Floats, suppression: Floats, matrix: Floats, belief: Floats, fresh: Floats, past: int
 ) -> int:
-    """Advance law and beliefs one slot in place, given suppression; return the multiplications.
+    """Advance law and beliefs one slot in place, given suppression, by the reversed chain.
 
     Returns the number of multiplications.
     """
@@ -128,8 +129,9 @@ def _advance(
 def law_after(
     initial: Floats, moves: Floats, slot: int, state: int, releasable: Bools, copies: int
 ) -> Floats:
-    """Return the law of the slot after a release, or the initial law, of every chain that allows
-    it.
+    """Return the law of the slot after a release, summed over the chains that allow it.
+
+    The initial law for slot -1.
     """
     if slot < 0:
         return initial.copy()
@@ -198,8 +200,7 @@ def _fill_gaps(
     reserve: Floats,
     gap: Floats,
 ) -> int:
-    """Fill gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; return their
-    number.
+    """Fill gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; count them.
 
     0 where state and secret are of different chains. A secret with no negative gap limits
     nothing: after any release the room left of it is a sum of non-negative terms. Of the bound
@@ -263,8 +264,9 @@ def _largest_chance(
 
 @njit(cache=True, error_model="numpy")
 def _verify_rest(law: Floats, gap: Floats, rest: Floats, suppression: Floats) -> float:
-    """Raise suppression[j] in place until Σ a(j) suppression(j) gap(j, c) ≥ 0; return the mass
-    left.
+    """Raise suppression[j] in place until Σ a(j) suppression(j) gap(j, c) ≥ 0.
+
+    Returns the mass left.
 
     Differences lose all digits when almost everything is released, so the rest is summed again.
     """

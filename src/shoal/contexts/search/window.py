@@ -1,6 +1,6 @@
 """The best policy with a memory of sensitive visits, segment by segment: linear programs.
 
-In masses r(t, j, h) shown and u(t, j, h) suppressed, r + u = Σ u before · moves, the expected
+In masses r(t, j, h) released and u(t, j, h) suppressed, r + u = Σ u before · moves, the expected
 number of releases is linear, and so is every bound: Σ_{h ∋ c} r(t, j, h) ≤ b(c) Σ_h r(t, j, h).
 Solved backwards in time this is the optimum over all causal ways to show or suppress, when the
 window covers the segment; a shorter window ends in a table without memory.
@@ -91,7 +91,7 @@ def search_windows(
     digits = history_digits(day)
     releasable = releasable_states(day, day.future)
     all_shown = int(releasable.sum())
-    if effort.clock is not None:  # what was not looked at for `base` is not looked at now
+    if effort.clock is not None:  # what `base` did not evaluate is not evaluated now
         looked = np.zeros_like(releasable)
         for slot, state in base:
             looked[slot, state] |= slot >= 0
@@ -111,7 +111,7 @@ def search_windows(
         timely = origin in chosen and not effort.late()
         window = fitting_window(day, slot, digits, nodes)[0] if timely else 0
         if window == day.slots - 1 - slot:
-            most = 0.0  # of the last slot, after which nothing is shown
+            most = 0.0  # of the last slot, after which nothing is released
         if window:
             given = SegmentTask(day, delta, origin, tail, digits, value, releasable)
             found = solve_segment(given, window, effort.seconds())

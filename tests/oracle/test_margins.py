@@ -19,7 +19,7 @@ import pytest
 import shoal
 from shoal.chains.lift.step import Ahead
 from shoal.contexts.checks.task import days_of
-from shoal.contexts.search import beliefs
+from shoal.contexts.search import beliefs, gaps
 from shoal.core.plan import Additive
 from shoal.core.walk import Powers
 from shoal.events.automaton import law_of
@@ -395,8 +395,8 @@ def test_filters_and_windows_stay_below_their_bounds() -> None:
     chain = shoal.DayChain.of(rng.dirichlet(np.ones(3), (3, 3)), initial=rng.dirichlet(np.ones(3)))
     plan = shoal.mask(chain, shoal.SensitiveContexts.of(chain.states[0]), delta=0.1)
     (day,) = days_of(plan.task, Fraction(1, 10))
-    rows = beliefs._SlotBounds(day, beliefs.opening(day, (-1, 0)), (-1, 0), 0)
-    assert (rows.bound <= day.bound - beliefs.BELIEF_MARGIN).all()
+    rows = gaps._SlotBounds(day, gaps.opening(day, (-1, 0)), (-1, 0), 0)
+    assert (rows.bound <= day.bound - gaps.GAPS.belief_margin).all()
     # what a window is certified with leaves room for two roundings of each term of each slot
     room = 0.1 / day.share + day.least_prior
     steps = (day.slots + 1) * (day.size + 4)

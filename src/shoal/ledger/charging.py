@@ -32,6 +32,7 @@ from shoal.ledger.accounts import EACH, Account, Judge, Kind, LedgerPolicy, Limi
 from shoal.ledger.cache import LedgerCache, LedgerView
 from shoal.ledger.database import WRITE_ATTEMPTS, Database, newer
 from shoal.ledger.entries import (
+    LOST,
     Entry,
     accounts_of,
     asked_for,
@@ -357,7 +358,7 @@ class LedgerTransaction:
         other = unlike_stored(entry, charge) if charge.plan.by_step else None
         if other is not None:
             return Denied(other)
-        if entry.value is None:
+        if entry.value == LOST:
             return Stored(None)
         return Stored(unpack(entry, self.service.cache.plan(self.connection, entry.plan)))
 
@@ -421,7 +422,7 @@ def _rows(
     ends = {name: account.head for name, account in seen.accounts.items()}
     rows = []
     for charge, release in drawn:
-        value = None if release is None else pack(charge.plan, release, charge.step, charge.noise)
+        value = LOST if release is None else pack(charge.plan, release, charge.step, charge.noise)
         for name in lines(charge):
             own = value if name == charge.subject else None
             row = row_of(charge, name, own, ends[name], seen.policy.seq)

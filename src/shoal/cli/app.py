@@ -53,6 +53,9 @@ COMMANDS: dict[str, Command] = {
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
     "read": Command("shoal.cli.read", "Say what is in a file, and how to go on with it."),
+    "share": Command(
+        "shoal.cli.share", "Publish rides, and hide where you live, over all rides together."
+    ),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "budget": Command(
         "shoal.cli.budget", "Say what each of many releases may spend, and how good it is."

@@ -39,16 +39,24 @@ class ShareStream:
 
     @classmethod
     def resume(
-        cls, plan: Plan, ledger: StoredLedger, *, subject: str, period: str = ""
+        cls,
+        plan: Plan,
+        ledger: StoredLedger,
+        *,
+        subject: str,
+        period: str = "",
+        legs: int | None = None,
     ) -> ShareStream:
-        """Return the stream after all legs that a ledger holds, with charges added up again.
+        """Return the stream after all legs that a ledger holds, or after the first `legs` of them.
+
+        Charges are added up again from what was shown.
 
         Refused where the ledger holds legs of another plan about the subject: a history has one
         map, one zone and one epsilon.
         """
         stream = cls.begin(plan)
         for entry in ledger.charges(subject):
-            if entry.period != period:
+            if entry.period != period or stream.legs == legs:
                 continue
             if entry.plan != plan.fingerprint:
                 raise OtherHistory(

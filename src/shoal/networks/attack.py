@@ -34,7 +34,7 @@ NamedModel = TypeVar("NamedModel", BayesNet, JointTable, Contagion)
 
 
 def columns_of(model: Named) -> VariableColumns:
-    """The columns of beliefs about the variables of a network, table or crowd."""
+    """Return the columns of beliefs about the variables of a network, table or crowd."""
     values = tuple(dict.fromkeys(value for domain in model.domains for value in domain))
     index = {value: place for place, value in enumerate(values)}
     return VariableColumns(
@@ -44,7 +44,7 @@ def columns_of(model: Named) -> VariableColumns:
 
 
 def released_weights(model: Named, seen: Sequence[Seen]) -> list[Ints]:
-    """What each value of each variable adds to all released numbers side by side.
+    """Return what each value of each variable adds to all released numbers side by side.
 
     (values, numbers) for each variable; one number that is always 0 when no sum was seen.
     """
@@ -61,6 +61,7 @@ def released_weights(model: Named, seen: Sequence[Seen]) -> list[Ints]:
 
 
 def _weights_of_release(model: Named, one: SumSeen | VariablesSeen) -> Sequence[Ints]:
+    """Return what each value of each variable adds to one released sum, (values, numbers) each."""
     if isinstance(one, VariablesSeen):
         if (one.variables, one.domains) != (model.variables, model.domains):
             raise InputError("the release is about other variables or values than the model")
@@ -77,7 +78,7 @@ def _weights_of_release(model: Named, one: SumSeen | VariablesSeen) -> Sequence[
 
 
 def contagion_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
-    """What somebody who holds a contagion model believes about every person.
+    """Return the beliefs about every person of an adversary who holds a contagion model.
 
     Exact, in logs. Groups are independent, so what the output tells about the sum over one group
     is what it tells about the whole sum with the other groups averaged out. Within a group people
@@ -96,7 +97,7 @@ def contagion_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
 
 
 def likeliest_states(model: Contagion, seen: Sequence[Seen]) -> tuple[str, ...]:
-    """The states of everybody that are likeliest as a whole given `seen`.
+    """Return the states of all people that are likeliest as a whole given `seen`.
 
     The same with the largest term in place of the sum: first the likeliest sum, then how it is
     shared among groups, and among the people of each.
@@ -115,7 +116,9 @@ def likeliest_states(model: Contagion, seen: Sequence[Seen]) -> tuple[str, ...]:
 def _groups_and_likelihood(
     model: Contagion, seen: Sequence[Seen]
 ) -> tuple[list[_ExchangeableGroup | _ListedGroup], Floats]:
-    """The groups with what was seen of their people, and the likelihood of each sum over all."""
+    """Return the groups with what was seen of their people, and the likelihood of each sum over
+    all.
+    """
     looks = entries_seen(seen, columns_of(model))
     likely = np.zeros((len(model.variables), 2)) if looks is None else looks
     code = coded(np.array(released_weights(model, seen)))
@@ -148,18 +151,18 @@ class _ExchangeableGroup(NamedTuple):
         return len(self.share) * self.stride
 
     def law(self, *, best: bool = False) -> Floats:
-        """log P(sum of the group, what was seen of its people), by code."""
+        """Return log P(sum of the group, what was seen of its people), by code of the sum."""
         logs = total_law(self._people(), best=best) + self._shares()
         return _sum_by_code(logs, self.place, best=best)
 
     def joint(self, told: Floats) -> Floats:
-        """log P(state of a person, everything seen), (people, 2)."""
+        """Return log P(state of a person, everything seen), (people, 2)."""
         found = told_about_each(self._people(), told[self.place] + self._shares())
         ends = self.extra + np.array([0, self.stride])
         return np.array([row[end] for row, end in zip(found, ends, strict=True)]) + self.likely
 
     def likeliest(self, code: int) -> Ints:
-        """The states of its people that are likeliest when their sum has this code."""
+        """Return the states of its people that are likeliest when their sum has this code."""
         people = self._people()
         logs = total_law(people, best=True) + self._shares()
         place = int(np.argmax(np.where(self.place == code, logs, -math.inf)))
@@ -167,7 +170,7 @@ class _ExchangeableGroup(NamedTuple):
         return np.asarray(parts == self.extra[:, 1] + self.stride, dtype=np.int64)
 
     def _people(self) -> list[Floats]:
-        """The log-likelihood of what was seen of each person, by what they add."""
+        """Return the log-likelihood of what was seen of each person, by what they add."""
         rows = []
         for extra, likely in zip(self.extra, self.likely, strict=True):
             row = np.full(self.stride + int(extra.max()) + 1, -math.inf)
@@ -207,6 +210,7 @@ class _ListedGroup(NamedTuple):
 def _observed_group(
     model: Contagion, group: int, added: Ints, likely: Floats
 ) -> _ExchangeableGroup | _ListedGroup:
+    """Return one group with the code of each of its sums and what was seen of its people."""
     people = list(model.groups[group])
     law, own, looks = model.law_of(group), added[people], likely[people]
     with np.errstate(divide="ignore"):
@@ -227,7 +231,7 @@ def _observed_group(
 
 
 def _group_prior(model: Contagion, group: int) -> Floats:
-    """P(state) of every person of a group, (people, 2)."""
+    """Return P(state) of every person of a group, (people, 2)."""
     law, size = model.law_of(group), len(model.groups[group])
     if model.exchangeable(group):
         ill = np.arange(size + 1) / size
@@ -237,7 +241,7 @@ def _group_prior(model: Contagion, group: int) -> Floats:
 
 
 def _sum_by_code(logs: Floats, place: Ints, *, best: bool) -> Floats:
-    """Log-probabilities added up by the code each belongs to, from code 0 to the largest.
+    """Return log-probabilities added up by the code each belongs to, from code 0 to the largest.
 
     With `best` only the largest of each code.
     """
@@ -261,7 +265,7 @@ LOG_EVIDENCE_MISSING = -30.0  # log of the part of the evidence that may be miss
 
 
 def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
-    """What somebody who holds a Bayesian network believes about every variable.
+    """Return the beliefs about every variable of an adversary who holds a Bayesian network.
 
     Exact, by elimination: P(X_v = x, sums) with one more axis for all released sums together, and
     what was seen of single variables as factors of its own. Variables may differ in their values:
@@ -288,7 +292,7 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
 
 
 def may_underflow(net: BayesNet, seen: Sequence[Seen]) -> bool:
-    """Whether products of probabilities and likelihoods may be too small for a double."""
+    """Return whether products of probabilities and likelihoods may be too small for a double."""
     return net.depth + _entry_likelihoods(seen, columns_of(net))[2] > DEEPEST_LINEAR
 
 
@@ -314,7 +318,8 @@ def _refuse_underflow(
 def _entry_likelihoods(
     seen: Sequence[Seen], columns: VariableColumns
 ) -> tuple[Floats | None, float, float]:
-    """The likelihood of what was seen of each entry, at most 1, and the logs taken out.
+    """Return the likelihood of what was seen of each entry (at most 1), the logs taken out, and the
+    depth.
 
     Last the depth: -log of the least product of these likelihoods that is not 0.
     """
@@ -348,7 +353,7 @@ class NamedAdversary(Generic[NamedModel]):
         return columns_of(self._model)
 
     def added(self, seen: Sequence[Seen]) -> Ints:
-        """What every column of every variable adds to all released numbers."""
+        """Return what every column of every variable adds to all released numbers."""
         columns, own = self.columns, released_weights(self._model, seen)
         rows = np.zeros((len(own), len(columns.values), own[0].shape[1]), dtype=np.int64)
         for v, places in enumerate(columns.places):
@@ -357,10 +362,13 @@ class NamedAdversary(Generic[NamedModel]):
         return rows
 
     def over_time(self, seen: Sequence[Seen]) -> Floats:
+        """Refuse: named variables do not move in time."""
         raise Refused(f"{self._model.describe()} does not move in time; use attack")
 
     def log_probability(self, rows: Ints) -> Floats:
-        """log P(data); -inf where a value is not the variable's own."""
+        """Return log P(data) for each row of values; -inf where a value is not the variable's
+        own.
+        """
         columns = self.columns
         own = np.zeros_like(rows)
         possible = np.ones(len(rows), dtype=bool)
@@ -373,6 +381,7 @@ class NamedAdversary(Generic[NamedModel]):
             return np.where(possible, self._log_probability(own), -math.inf)
 
     def _log_probability(self, own: Ints) -> Floats:
+        """Return log P(data) for rows of numbers of the variables' own values."""
         raise NotImplementedError
 
 
@@ -380,6 +389,7 @@ class ListedAdversary(NamedAdversary[NamedModel]):
     """Who looks at every outcome."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
+        """Return the beliefs about every variable before and after what was seen."""
         columns, axes = self.columns, range(len(self._model.domains))
 
         def by_variable(logs: Floats) -> Floats:
@@ -392,6 +402,7 @@ class ListedAdversary(NamedAdversary[NamedModel]):
         return Beliefs.from_joint(columns.values, prior, by_variable(self._outcome_logs(seen)))
 
     def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
+        """Return the likeliest outcome given what was seen; refused when it is impossible."""
         weight = self._outcome_logs(seen)
         if weight.max() == -math.inf:
             raise InputError("what was seen is impossible under the model")
@@ -399,11 +410,11 @@ class ListedAdversary(NamedAdversary[NamedModel]):
         return tuple(domain[int(i)] for domain, i in zip(self._model.domains, best, strict=True))
 
     def log_outcomes(self) -> Floats:
-        """log P(outcome), one axis per variable."""
+        """Return log P(outcome), one axis per variable."""
         raise NotImplementedError
 
     def _outcome_logs(self, seen: Sequence[Seen]) -> Floats:
-        """log P(outcome, output) for every outcome."""
+        """Return log P(outcome, output), one axis per variable."""
         columns, prior = self.columns, self.log_outcomes()
         places = np.indices(prior.shape).reshape(prior.ndim, -1)
         rows = released_weights(self._model, seen)
@@ -431,12 +442,15 @@ class NetworkAdversary(ListedAdversary[BayesNet]):
     """Who holds a Bayesian network: by elimination, or by listing where doubles would lose some."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
+        """Return the beliefs by elimination, or by listing outcomes where doubles would lose
+        some.
+        """
         if math.prod(self._model.sizes) <= MAX_LISTED_OUTCOMES and may_underflow(self._model, seen):
             return super().beliefs(seen)
         return network_beliefs(self._model, seen)
 
     def log_outcomes(self) -> Floats:
-        """In logs from the start."""
+        """Return log P(outcome), one axis per variable, summed in logarithms from the start."""
         sizes = self._model.sizes
         outcomes = math.prod(sizes)
         if outcomes > MAX_OUTCOMES:
@@ -453,6 +467,7 @@ class NetworkAdversary(ListedAdversary[BayesNet]):
         return out
 
     def _log_probability(self, own: Ints) -> Floats:
+        """Return log P(data) for rows of numbers of the variables' own values."""
         logs = np.zeros(len(own))
         for v, (above, table) in enumerate(zip(self._model.above, self._model.tables, strict=True)):
             logs += np.log(table[(*(own[:, p] for p in above), own[:, v])])
@@ -463,12 +478,14 @@ class ContagionAdversary(NamedAdversary[Contagion]):
     """Who holds a contagion model: group by group and person by person."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
+        """Return the beliefs about every person before and after what was seen."""
         return contagion_beliefs(self._model, seen)
 
     def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
         return likeliest_states(self._model, seen)
 
     def _log_probability(self, own: Ints) -> Floats:
+        """Return log P(data) for rows of states, group by group."""
         logs = np.zeros(len(own))
         for g, group in enumerate(self._model.groups):
             states, law = own[:, list(group)], self._model.law_of(g)

@@ -60,7 +60,9 @@ class NoisySum:
 
 
 def table_finding(setting: AuditCase) -> Finding:
-    """The loss itself under a law that is written out, over all outputs and pairs of secrets."""
+    """Return the loss itself under a law that is written out, over all outputs and pairs of
+    secrets.
+    """
     table = setting.model
     assert isinstance(table, JointTable)
     if setting.wide:
@@ -78,7 +80,7 @@ def table_finding(setting: AuditCase) -> Finding:
 
 
 def network_finding(setting: AuditCase) -> Finding:
-    """lower ≤ loss ≤ upper over all outputs and secrets, with the output that tells most.
+    """Return lower ≤ loss ≤ upper over all outputs and secrets, with the output that tells most.
 
     A part alone bounds the loss from above, and its extreme outputs tell as much about the whole
     sum. Where the two differ the whole sum is evaluated, if that is affordable.
@@ -93,6 +95,9 @@ def network_finding(setting: AuditCase) -> Finding:
 
 
 def _sum_finding(setting: AuditCase) -> Finding:
+    """Return bounds of the loss of noise on a sum, part by part or from the model's own
+    interval.
+    """
     model = setting.model
     if setting.wide:
         raise Refused(TOO_WIDE)
@@ -117,6 +122,9 @@ def _sum_finding(setting: AuditCase) -> Finding:
 
 
 def _part_finding(setting: AuditCase, task: Independent, part: SecretsPart) -> Finding:
+    """Return bounds of the loss about the secrets of one part, with a witness where there is
+    one.
+    """
     if _underflow_decides(setting, part):
         entries = each_entry(setting.secrets)
         bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
@@ -145,7 +153,7 @@ def _part_finding(setting: AuditCase, task: Independent, part: SecretsPart) -> F
 
 
 def _underflow_decides(setting: AuditCase, part: SecretsPart) -> bool:
-    """Whether masses that doubles cannot hold may decide: answers lie so many scales apart.
+    """Return whether masses that doubles cannot hold may decide: answers lie so many scales apart.
 
     Where they do not, any other answer outweighs what was lost.
     """
@@ -158,12 +166,17 @@ def _underflow_decides(setting: AuditCase, part: SecretsPart) -> bool:
 
 
 def _finding_of_witness(seen: Witness, peak: VectorPeak, upper: float) -> Finding:
-    """A witness as the lower end; were it above the upper one, that would be shown, not hidden."""
+    """Return the finding whose lower end is the witness; one above the upper end is shown, not
+    hidden.
+    """
     lower = max(seen.log_ratio - peak.slack, 0.0)
     return Finding(lower=lower, upper=max(upper, lower), witness=seen)
 
 
 def _worst_output(setting: AuditCase, seen: NoisySum) -> VectorPeak:
+    """Return the output with the largest log-ratio of two secrets; refused when there are too
+    many.
+    """
     zero_sum = _zero_sum(setting)
     size = plane_size(seen.values) * len(seen.values) if zero_sum else product_size(seen.values)
     if size * len(seen.logs) > MAX_OUTPUTS_COMPARED:
@@ -176,7 +189,7 @@ def _worst_output(setting: AuditCase, seen: NoisySum) -> VectorPeak:
 
 
 def _worst_corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
-    """The extreme output that tells most: there independent parts cancel.
+    """Return the extreme output that tells most: there independent parts cancel.
 
     Noise that keeps the total never moves all coordinates the same way.
     """
@@ -198,6 +211,7 @@ def _worst_corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
 
 
 def _witness_at(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
+    """Return the witness of the loss at an output: the beliefs before and after it was seen."""
     low, high = seen.values.min(axis=0), seen.values.max(axis=0)
     output = np.where(np.isposinf(peak.output), high, peak.output)
     output = np.where(np.isneginf(peak.output), low, output)
@@ -226,7 +240,7 @@ def _witness_at(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness
 def _density_curve(
     setting: AuditCase, seen: NoisySum, peak: VectorPeak
 ) -> tuple[tuple[float, float, float], ...]:
-    """(output, log density given the first secret, given the second) at the answers."""
+    """Return (output, log density given the first secret, given the second) at the answers."""
     if seen.values.shape[1] > 1:
         return ()
     values = seen.values[:, 0].astype(np.float64)
@@ -248,7 +262,9 @@ def _noisy_sum(
 
 
 def _unconditional_law(task: Independent, part: SecretsPart) -> Floats:
-    """The law of the part's sum, whatever the secret, on the part's own values (same order)."""
+    """Return the law of the part's sum, whatever the secret, on the part's own values (same
+    order).
+    """
     values = np.zeros((1, part.laws.values.shape[1]), dtype=np.int64)
     law = np.ones(1)
     for c in part.spans:
@@ -258,7 +274,8 @@ def _unconditional_law(task: Independent, part: SecretsPart) -> Floats:
 
 
 def _mixture_law(laws: SecretLaws, part: SecretsPart) -> Floats:
-    """The law of the whole sum: the mixture over the values of one variable, or of two events.
+    """Return the law of the whole sum: the mixture over the values of one variable, or of two
+    events.
 
     For two events that do not cover everything this is their mixture only, so the beliefs shown
     are those of somebody who knows that one of the two holds.

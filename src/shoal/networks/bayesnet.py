@@ -55,6 +55,7 @@ class BayesNet(Law):
     tables: tuple[Floats, ...]
 
     def __post_init__(self) -> None:
+        """Check names, domains, parents and tables, and store them in their own types."""
         variables = checked_states(self.variables, "variables")
         for field in ("domains", "parents", "tables"):
             if len(getattr(self, field)) != len(variables):
@@ -82,7 +83,8 @@ class BayesNet(Law):
         parents: Mapping[str, Sequence[str]] | None = None,
         domains: Mapping[str, Sequence[Any]] | None = None,
     ) -> Self:
-        """A network from a table per variable; values are 0, 1, … unless `domains` names them.
+        """Return a network from a table per variable; values are 0, 1, … unless `domains` names
+        them.
 
         {"rain": [.8, .2], "wet": [[.9, .1], [.2, .8]]} with parents {"wet": ["rain"]}: the last
         level of a table is the variable's own law, one list of it per value of its parents.
@@ -106,14 +108,14 @@ class BayesNet(Law):
 
     @classmethod
     def from_bif(cls, path: str | Path) -> BayesNet:
-        """The network of a BIF file (plain or .gz), with every digit it holds."""
+        """Return the network of a BIF file (plain or .gz), with every digit it holds."""
         from shoal.networks.interchange import read_bif
 
         return read_bif(Path(path))
 
     @classmethod
     def from_object(cls, network: Any) -> BayesNet:
-        """The network of a pgmpy or pyAgrum object, told by the methods it has."""
+        """Return the network of a pgmpy or pyAgrum object, told by the methods it has."""
         from shoal.networks.interchange import network_from_object
 
         return network_from_object(network)
@@ -168,7 +170,7 @@ class BayesNet(Law):
         return len(self.variables)
 
     def number(self, name: str) -> int:
-        """Which variable `name` is, from 0."""
+        """Return which variable `name` is, from 0."""
         if name not in self.variables:
             raise InputError(
                 f"variable {name!r} is not one of the network's {len(self.variables)} variables"
@@ -180,16 +182,16 @@ class BayesNet(Law):
         self.evidence(fact.mapping())
 
     def evidence(self, where: Where) -> dict[int, Floats]:
-        """For every variable an event names, 1 at the values it allows and 0 elsewhere."""
+        """Return, for every variable an event names, 1 at the values it allows and 0 elsewhere."""
         return allowed_values(where, self.variables, self.domains)
 
     def factors(self, among: Iterable[int] | None = None) -> list[Factor]:
-        """The tables of some variables (all by default), as factors over their scopes."""
+        """Return the tables of some variables (all by default), as factors over their scopes."""
         chosen = range(len(self.variables)) if among is None else sorted(among)
         return [Factor((*self.above[v], v), self.tables[v]) for v in chosen]
 
     def law(self, *names: str, where: Where | None = None) -> Floats:
-        """The joint law of some variables, axes in the order named, given an event.
+        """Return the joint law of some variables, axes in the order named, given an event.
 
         By elimination over the variables that matter. Refused when the event is impossible, a
         table on the way would be too large, or values are possible but below 2.2e-308.
@@ -211,17 +213,19 @@ class BayesNet(Law):
         return law
 
     def probability(self, where: Where) -> float:
-        """The probability of an event; the least double above 0 when it is smaller but possible."""
+        """Return the probability of an event; the least double above 0 when it is smaller but
+        possible.
+        """
         found = self.weight((), self.evidence(where))
         return max(float(found.doubles()), math.ulp(0.0)) if found.possible else 0.0
 
     def d_separated(self, one: Iterable[str], other: Iterable[str], given: Iterable[str]) -> bool:
-        """Whether `given` d-separates the variables of `one` from those of `other`."""
+        """Return whether `given` d-separates the variables of `one` from those of `other`."""
         first, second, third = ([self.number(n) for n in group] for group in (one, other, given))
         return d_separated(self.above, first, second, third)
 
     def as_table(self) -> JointTable:
-        """The joint law written out; refused when it has more outcomes than a table may."""
+        """Return the joint law written out; refused when it has more outcomes than a table may."""
         outcomes = math.prod(self.sizes)
         if outcomes > 2**24:
             raise InputError(
@@ -231,7 +235,7 @@ class BayesNet(Law):
         return normalised_table(law, self.variables, self.domains)
 
     def sample(self, rng: Rng, count: int | None = None) -> Any:
-        """One random outcome, a value per variable; with `count`, a list of them."""
+        """Return one random outcome, a value per variable; with `count`, a list of them."""
         rows = 1 if count is None else count
         values = np.zeros((rows, len(self.variables)), dtype=np.int64)
         chance = uniforms(rows * len(self.variables), rng).reshape(rows, -1)
@@ -283,7 +287,7 @@ class BayesNet(Law):
         )
 
     def weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
-        """P(keep, evidence) over the values of `keep`; what is below neither does not matter.
+        """Return P(keep, evidence) over the values of `keep`, in wide numbers.
 
         `seen` gives a likelihood of at most 1 for each value of some variables. 0 exactly where
         it is impossible, whatever underflow makes of doubles.
@@ -295,6 +299,7 @@ class BayesNet(Law):
         return safe_sum_product(factors, self.sizes, keep, self.elimination_order)
 
     def _check_parents(self) -> None:
+        """Refuse unknown or repeated parents, and cycles."""
         for name, own in zip(self.variables, self.parents, strict=True):
             unknown = [parent for parent in own if parent not in self.variables]
             if unknown:
@@ -308,6 +313,7 @@ class BayesNet(Law):
             raise InputError("parents form a cycle; a variable must not depend on itself")
 
     def _checked_table(self, v: int, table: npt.ArrayLike) -> Floats:
+        """Return one variable's table, locked; refused when it is too large or no law."""
         shape = (*(self.sizes[p] for p in self.above[v]), self.sizes[v])
         if math.prod(shape) > MAX_TABLE:
             raise InputError(
@@ -320,7 +326,7 @@ class BayesNet(Law):
 def allowed_values(
     where: Where, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
 ) -> dict[int, Floats]:
-    """For every variable an event names, 1 at the values it allows and 0 elsewhere."""
+    """Return, for every variable an event names, 1 at the values it allows and 0 elsewhere."""
     found: dict[int, Floats] = {}
     for name, values in where.items():
         if name not in variables:
@@ -339,6 +345,8 @@ def allowed_values(
 
 
 def _last_possible(laws: Floats, rows: int) -> npt.NDArray[np.int64]:
-    """The last value of positive probability in each row: rounding must not draw beyond it."""
+    """Return the last value of positive probability in each row: rounding must not draw beyond
+    it.
+    """
     several = np.broadcast_to(laws, (rows, laws.shape[-1]))
     return np.asarray(laws.shape[-1] - 1 - np.argmax(several[:, ::-1] > 0, axis=1))

@@ -38,6 +38,7 @@ class SecretCloseness(Value):
     member: int
 
     def describe(self) -> str:
+        """Return in a sentence what an adversary who holds the other law gains."""
         if not math.isfinite(self.value):
             return (
                 "the two laws are infinitely far apart: one allows an outcome the other excludes, "

@@ -47,6 +47,7 @@ class Contagion(Law):
     states: tuple[str, ...] = ("well", "ill")
 
     def __post_init__(self) -> None:
+        """Check people, states, laws and groups, and store them in their own types."""
         object.__setattr__(self, "variables", checked_states(self.variables, "people"))
         object.__setattr__(self, "states", checked_states(self.states))
         if len(self.states) != 2:
@@ -64,7 +65,8 @@ class Contagion(Law):
         people: Sequence[Any] | None = None,
         states: Sequence[Any] = ("well", "ill"),
     ) -> Self:
-        """Groups of the given sizes, one after the other; everybody meets everybody of the group.
+        """Return groups of the given sizes, one after the other; all people of a group meet each
+        other.
 
         `law` is that of the number of people ill: one list when all sizes are equal, a mapping
         from sizes to lists, or a function of the size such as `exponential_law(2)`.
@@ -84,7 +86,7 @@ class Contagion(Law):
         tables: Mapping[Any, npt.ArrayLike] | None = None,
         states: Sequence[Any] = ("well", "ill"),
     ) -> Self:
-        """The connected components of who meets whom, each with a law by its size.
+        """Return the connected components of who meets whom, each with a law by its size.
 
         `tables` maps a person to the joint law of the whole component they belong to, one axis per
         person in the order of `people`; it replaces the law by size there.
@@ -112,6 +114,9 @@ class Contagion(Law):
         explicit: Mapping[int, npt.ArrayLike],
         states: Sequence[Any],
     ) -> Self:
+        """Return the model of these groups, with a law by size or the joint table of one of its
+        people.
+        """
         by_size: dict[int, int] = {}
         laws: list[Floats] = []
         which: list[int] = []
@@ -165,15 +170,15 @@ class Contagion(Law):
         return {person: g for g, group in enumerate(self.groups) for person in group}
 
     def law_of(self, group: int) -> Floats:
-        """The law of a group: of its number of people ill, or its joint table."""
+        """Return the law of a group: of its number of people ill, or its joint table."""
         return self.laws[self.which[group]]
 
     def exchangeable(self, group: int) -> bool:
-        """Whether only the number of people ill matters in a group."""
+        """Return whether only the number of people ill matters in a group."""
         return self.law_of(group).shape == (len(self.groups[group]) + 1,)
 
     def as_table(self) -> JointTable:
-        """The joint law of everybody written out, for at most 20 people."""
+        """Return the joint law of everybody written out, for at most 20 people."""
         people = len(self.variables)
         if people > MAX_TABLE_PEOPLE:
             raise InputError(
@@ -187,7 +192,7 @@ class Contagion(Law):
         return normalised_table(product(factors), self.variables, self.domains)
 
     def written(self, group: int) -> Wide:
-        """The joint law of a group, one axis per person."""
+        """Return the joint law of a group, one axis per person."""
         law = self.law_of(group)
         if not self.exchangeable(group):
             return Wide.of(law)
@@ -201,11 +206,11 @@ class Contagion(Law):
         self.evidence(fact.mapping())
 
     def evidence(self, where: Where) -> dict[int, Floats]:
-        """For every person an event names, 1 at the states it allows and 0 elsewhere."""
+        """Return, for every person an event names, 1 at the states it allows and 0 elsewhere."""
         return allowed_values(where, self.variables, self.domains)
 
     def sample(self, rng: Rng) -> tuple[str, ...]:
-        """One random outcome, a state per person."""
+        """Return one random outcome, a state per person."""
         ill = np.zeros(len(self.variables), dtype=bool)
         for g, group in enumerate(self.groups):
             law = self.law_of(g)
@@ -245,6 +250,9 @@ class Contagion(Law):
         )
 
     def _check_groups(self) -> None:
+        """Refuse groups that do not hold each person once, in order, with a law of the right
+        shape.
+        """
         members = [person for group in self.groups for person in group]
         if sorted(members) != list(range(len(self.variables))):
             raise InputError("groups must hold every person exactly once")
@@ -266,7 +274,8 @@ class Contagion(Law):
 
 
 def exponential_law(rate: float) -> Callable[[int], Floats]:
-    """P(N = j) = e^{rate·j} / Σ_i e^{rate·i} for j = 0 … size: the paper's example has rate 2.
+    """Return the law P(N = j) = e^{rate·j} / Σ_i e^{rate·i}, j = 0 … size, as a function of the
+    size.
 
     A number too unlikely for a double gets the least one that keeps its digits, about 1e-307:
     what can happen must not become impossible.
@@ -282,6 +291,9 @@ def exponential_law(rate: float) -> Callable[[int], Floats]:
 
 
 def _law_for_size(law: GroupLaw | Mapping[int, npt.ArrayLike], size: int) -> Floats:
+    """Return the law of the number of people ill in a group of `size`; refused in another
+    length.
+    """
     if isinstance(law, Mapping):
         if size not in law:
             raise InputError(f"law has no entry for groups of {size}; add one with that key")
@@ -296,6 +308,7 @@ def _law_for_size(law: GroupLaw | Mapping[int, npt.ArrayLike], size: int) -> Flo
 
 
 def _validated_law(law: npt.ArrayLike) -> Floats:
+    """Return a law, or a joint table of at most 20 people, locked; refused when it is none."""
     array = numbers(law, "law")
     if array.ndim > MAX_TABLE_PEOPLE:
         raise InputError(

@@ -23,7 +23,7 @@ MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds
 
 
 def contagion_parts(model: Contagion, query: NamedSum, *, alike: bool) -> SumParts:
-    """The groups of a crowd, by the way of counting that fits each.
+    """Return the groups of a contagion model as components, each counted in the way that fits it.
 
     With `alike`, groups are one when they follow one law and the same weights in the same order.
     """
@@ -49,6 +49,7 @@ def contagion_parts(model: Contagion, query: NamedSum, *, alike: bool) -> SumPar
 def _group_component(
     model: Contagion, group: int, added: list[Ints], *, own_weights: bool
 ) -> Component:
+    """Return the component of one group: listed, exchangeable, or with a weight per person."""
     if not model.exchangeable(group):
         return TableGroup(model, group, added)
     return (
@@ -72,11 +73,13 @@ class _GroupSum:
         return any(one.lossy for one in self._states)
 
     def deepest(self, probability: float) -> float:
-        """Conditional masses lose digits only by being small themselves, however rare the event."""
+        """Return how many scales apart answers may lie: masses lose digits only by being small
+        themselves.
+        """
         return DEEPEST_LINEAR
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """The law of the sum given what is known of some people."""
+        """Return the law of the sum given what is known of some people."""
         raise NotImplementedError
 
     @property
@@ -90,7 +93,9 @@ class _GroupSum:
         return [self.given({p: np.eye(2)[state]}) for p in self._asked for state in (0, 1)]
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-        """Laws, probabilities, owners and names of the two states of every person asked about."""
+        """Return laws, probabilities, owners and names of the two states of every person asked
+        about.
+        """
         found = self._states
         names = tuple(
             f"{self.model.variables[person]} = {state}"
@@ -126,7 +131,7 @@ class ExchangeableGroup(_GroupSum):
         return self.people[:1]
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """The law of the sum given what is known of some people.
+        """Return the law of the sum given what is known of some people.
 
         In whole numbers, with [k]_j = k(k-1)…(k-j+1) in place of the binomials:
         C(m - a - w, n - a) / C(m, n) = [n]_a [m - n]_w / [m]_{a+w}. Each mass is rounded once.
@@ -150,6 +155,7 @@ class TableGroup(_GroupSum):
     """
 
     def __init__(self, model: Contagion, group: int, added: Ints | Sequence[Ints]) -> None:
+        """List the sums of all outcomes of the group."""
         super().__init__(model, group)
         outcomes = np.indices(self.law.shape).reshape(len(self.people), -1)
         each = [added] * len(self.people) if isinstance(added, np.ndarray) else added
@@ -163,6 +169,7 @@ class TableGroup(_GroupSum):
         return float(self.law.size)
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
+        """Return the law of the sum given what is known of some people, by listing outcomes."""
         weight = self.law
         for person, row in seen.items():
             shape = [1] * self.law.ndim
@@ -187,6 +194,7 @@ class WeightedGroup(_GroupSum):
     """
 
     def __init__(self, model: Contagion, group: int, added: Sequence[Ints]) -> None:
+        """Write the people's weights as whole numbers of a common unit."""
         super().__init__(model, group)
         rows = np.array([own[:, 0] for own in added])
         digits = rows - rows.min(axis=1, keepdims=True)
@@ -212,6 +220,7 @@ class WeightedGroup(_GroupSum):
         return 2.0 * size * size * (size + 1) * self._width
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
+        """Return the law of the sum given what is known of some people, in whole numbers."""
         size = len(self.people)
         sets = math.lcm(*(math.comb(size, n) for n in range(size + 1)))
         each = [
@@ -221,7 +230,7 @@ class WeightedGroup(_GroupSum):
         return _law_from_integers([int(mass) for mass in weight], sets)
 
     def _counts(self, seen: Mapping[int, Floats]) -> npt.NDArray[np.object_]:
-        """c(n, s): how many sets of n people ill have each sum, (people + 1, sums)."""
+        """Return c(n, s): how many sets of n people ill have each sum, (people + 1, sums)."""
         size, width = len(self.people), self._width
         table = np.zeros((size + 1, width), dtype=object)
         table[0, 0] = 1
@@ -247,13 +256,13 @@ def refuse_long_counts(groups: Sequence[WeightedGroup]) -> None:
 
 
 def law_in_integers(law: Floats) -> list[int]:
-    """A law in units of 2^-1074, of which every double is a whole number."""
+    """Return a law in units of 2^-1074, of which every double is a whole number."""
     ratios = (float(mass).as_integer_ratio() for mass in law)
     return [top * ((1 << DOUBLE_FRACTION_BITS) // bottom) for top, bottom in ratios]
 
 
 def _law_from_integers(weight: list[int], unit: int) -> GivenSum:
-    """The law whose masses are as these whole numbers, each rounded once.
+    """Return the law whose masses are as these whole numbers, each rounded once.
 
     What was given has their sum over unit·2^1074 as its probability; too unlikely for a double, it
     is still possible.

@@ -68,7 +68,7 @@ class Elimination(NamedTuple):
 def sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> Floats:
-    """Σ over all variables but `keep` of the product of the factors; axes as in `keep`.
+    """Return Σ over all variables but `keep` of the product of the factors; axes as in `keep`.
 
     sizes[v] is the number of values of variable v; `order` is a good order for the whole network,
     when known. Refused beyond 2^25 numbers in one table.
@@ -82,7 +82,7 @@ def sum_product(
 def wide_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> Wide:
-    """`joint` in numbers that never underflow: 0 exactly where nothing is possible."""
+    """Return `sum_product` in numbers that never underflow: 0 exactly where nothing is possible."""
     chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _refuse_large_tables(max((step.terms for step in chosen.steps), default=1), len(keep))
     found = _run_steps(chosen, [Wide.of(factor.table) for factor in factors], _multiply_wide)
@@ -92,7 +92,7 @@ def wide_sum_product(
 def safe_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> Wide:
-    """`joint` of conditional laws and likelihoods, in numbers that never underflow.
+    """Return `sum_product` of conditional laws and likelihoods, in numbers that never underflow.
 
     Doubles serve where nothing is lost: where no product can be small, or everything that is
     possible came out above LOST. Every table on the way is a probability or less, so an underflow
@@ -108,14 +108,14 @@ def safe_sum_product(
 
 
 def depth(factors: Sequence[Factor]) -> float:
-    """-log of the least product of entries that is not 0."""
+    """Return -log of the least product of entries that is not 0."""
     return -sum(math.log(float(f.table[f.table > 0].min(initial=1.0))) for f in factors)
 
 
 def support_of_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
 ) -> npt.NDArray[np.bool_]:
-    """Where `joint` is truly positive, whatever underflow makes of the numbers."""
+    """Return where `sum_product` is truly positive, whether or not the numbers underflow."""
     chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _refuse_large_tables(chosen.largest, len(keep))
     marks = [(factor.table > 0).astype(np.float64) for factor in factors]
@@ -125,7 +125,7 @@ def support_of_product(
 def weighted_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
 ) -> Floats:
-    """The same for factors with weights: entry [keep.., c] for totals c = 0 … width - 1."""
+    """Return the same for factors with weights: entry [keep.., c] for totals c = 0 … width - 1."""
     chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _refuse_large_tables(chosen.largest * width, len(keep))
     found = _run_steps(chosen, [factor.table for factor in factors], _convolve)
@@ -135,7 +135,7 @@ def weighted_sum_product(
 def wide_weighted_sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
 ) -> Wide:
-    """`weighted_joint` in numbers that never underflow, for every total: 0 where impossible."""
+    """Return `weighted_sum_product` in numbers that never underflow, for every total."""
     chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     terms = max((step.terms for step in chosen.steps), default=1)
     _refuse_large_tables(terms * width, len(keep))
@@ -145,6 +145,7 @@ def wide_weighted_sum_product(
 
 
 def _refuse_large_tables(cells: int, kept: int) -> None:
+    """Refuse an elimination whose largest table has more than 2^25 numbers."""
     if cells > LARGEST_ELIMINATION:
         raise Refused(
             f"the joint law of {kept} variable(s) needs a table of {cells:.2g} numbers on the way; "
@@ -158,7 +159,7 @@ def _refuse_large_tables(cells: int, kept: int) -> None:
 def plan_elimination(
     scopes: tuple[Scope, ...], sizes: tuple[int, ...], keep: Scope, order: Scope = ()
 ) -> Elimination:
-    """The steps of an elimination with small tables; nothing is computed yet.
+    """Return the steps of an elimination with small tables; nothing is computed yet.
 
     Variable by variable in the given order; greedily (opt_einsum) when there is none or it leads
     to large tables.
@@ -171,7 +172,7 @@ def plan_elimination(
 
 
 def greedy_summing_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> Scope:
-    """The order in which a greedy elimination of everything sums the variables out."""
+    """Return the order in which a greedy elimination of everything sums the variables out."""
     left = {v for scope in scopes for v in scope}
     order: list[int] = []
     for step in _plan_path(scopes, sizes, (), _greedy_path(scopes, sizes, ())).steps:
@@ -184,7 +185,7 @@ def greedy_summing_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> S
 def _greedy_path(
     scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope
 ) -> Iterator[FactorNumbers]:
-    """opt_einsum's greedy path: which factors are joined next, results numbered on."""
+    """Yield which factors are joined next by opt_einsum's greedy path; results are numbered on."""
     from opt_einsum.paths import greedy
 
     named = [frozenset(map(str, scope)) for scope in scopes]
@@ -202,7 +203,7 @@ def _greedy_path(
 
 
 def _bucket_path(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[FactorNumbers]:
-    """Bucket elimination: join the factors that hold a variable, smallest scopes first."""
+    """Yield which factors are joined next by bucket elimination, smallest scopes first."""
     pool = _FactorPool(scopes)
     kept = frozenset(keep)
     for variable in order:
@@ -219,6 +220,7 @@ class _FactorPool:
     """The factors that are left, by number, and which of them hold each variable."""
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
+        """Note which factors hold each variable."""
         self.scopes = {number: frozenset(scope) for number, scope in enumerate(scopes)}
         self.holders: dict[int, set[int]] = {}
         for number, scope in self.scopes.items():
@@ -227,7 +229,9 @@ class _FactorPool:
         self._following = len(scopes)
 
     def join(self, places: list[int], joined: frozenset[int]) -> FactorNumbers:
-        """Replace some factors by their product, which gets the next number."""
+        """Replace some factors by their product, and return their numbers; the product gets the
+        next one.
+        """
         for place in places:
             for variable in self.scopes.pop(place):
                 self.holders[variable].discard(place)
@@ -241,6 +245,7 @@ class _FactorPool:
 def _plan_path(
     scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope, path: Iterator[FactorNumbers]
 ) -> Elimination:
+    """Return the steps of a path, what each sums out, and how often a result is rounded."""
     pool = list(scopes)
     uses = Counter(v for scope in (*scopes, keep) for v in scope)
     steps: list[Step] = []
@@ -262,7 +267,7 @@ def _plan_path(
 def _plan_step(
     places: FactorNumbers, taken: list[Scope], sizes: Sequence[int], uses: Counter[int]
 ) -> Step:
-    """Join the factors `taken` from their places, summing out what nothing else uses."""
+    """Return the step that joins some factors and sums out what nothing else uses."""
     used = list(dict.fromkeys(v for scope in taken for v in scope))
     kept = tuple(v for v in used if uses[v] > 0)
     code = {v: i for i, v in enumerate(used)}
@@ -282,7 +287,7 @@ def _run_steps(
     tables: list[Table],
     product: Callable[[Table, Table | None, Step], Table],
 ) -> Table:
-    """The last factor, its axes in the order of the last step."""
+    """Return the last factor, its axes in the order of the last step."""
     pool: list[Table | None] = list(tables)
     for step in chosen.steps:
         in_time(SUM_OVER_VARIABLES)
@@ -297,6 +302,7 @@ def _run_steps(
 
 
 def _multiply(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """Return the product of one or two factors, summed onto the variables that a step keeps."""
     if two is None:
         return _einsum(one, step.labels[0], step.kept)
     return _einsum(
@@ -310,12 +316,12 @@ def _multiply(one: Floats, two: Floats | None, step: Step) -> Floats:
 
 
 def _multiply_marks(one: Floats, two: Floats | None, step: Step) -> Floats:
-    """Products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
+    """Return products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
     return np.minimum(_multiply(one, two, step), 1.0)
 
 
 def _multiply_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
-    """`_multiplied` for wide numbers."""
+    """Return `_multiply` of wide numbers."""
     count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
     joined = one.arranged(lambda table: _align_axes(table, step.labels[0], count))
     if two is not None:
@@ -328,7 +334,7 @@ def _multiply_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
 
 
 def _convolve_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
-    """`_convolved` for wide numbers: the weights are one more axis that is kept."""
+    """Return `_convolve` of wide numbers: the weights are one more axis that is kept."""
     code = max([*step.labels[0], *step.labels[1]], default=-1) + 1
     kept = step._replace(kept=[*step.kept, code], labels=([*step.labels[0], code], step.labels[1]))
     if two is None:
@@ -347,7 +353,7 @@ def _convolve_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
 
 
 def _pad_weights(table: Wide, first: int, width: int) -> Wide:
-    """The weights moved up to start at `first`, with nothing before and after."""
+    """Return the weights moved up to start at `first`, with nothing before and after."""
     out = Wide.of(np.zeros((*table.shape[:-1], width)))
     out.part[..., first : first + table.shape[-1]] = table.part
     out.power[..., first : first + table.shape[-1]] = table.power
@@ -355,7 +361,7 @@ def _pad_weights(table: Wide, first: int, width: int) -> Wide:
 
 
 def _align_axes(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
-    """The table with axes in the order of the labels, of length 1 where it has none."""
+    """Return the table with axes in the order of the labels, of length 1 where it has none."""
     order = sorted(range(len(labels)), key=lambda axis: labels[axis])
     shape = [1] * count
     for axis in order:
@@ -364,7 +370,7 @@ def _align_axes(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt
 
 
 def _convolve(one: Floats, two: Floats | None, step: Step) -> Floats:
-    """The product of two weighted factors: one contraction per weight of the shorter one."""
+    """Return the product of two weighted factors: one contraction per weight of the shorter one."""
     if two is None:
         return _einsum(one, [*step.labels[0], 51], [*step.kept, 51])
     if one.shape[-1] < two.shape[-1]:

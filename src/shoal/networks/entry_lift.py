@@ -45,7 +45,9 @@ class NetworkEntryLift:
         self._net, self._metrics = net, entry_metrics(net, query)
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
-        """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
+        """Return the most that any release which is eta-DP for one entry tells about an entry.
+        Rounds up. Rounds up.
+        """
         least = _walks_loss(self._reach, eta)
         if least > enough and self._lifted is not None:
             least = min(least, self._lifted.loss(eta).loss)
@@ -56,7 +58,7 @@ class NetworkEntryLift:
         return least
 
     def largest(self, epsilon: float) -> LiftedModel:
-        """The largest eta whose loss is at most epsilon, or the best found in time."""
+        """Return the largest eta whose loss is at most epsilon, or the best found in time."""
         epsilon *= 1 - BUDGET_UNUSED
         answers: list[LiftedModel | None] = []
         for search in (self._by_itself, self._by_quilts):  # the second may take long
@@ -104,7 +106,7 @@ class NetworkEntryLift:
         return unless_refused(lambda: network_quilts(self._net, strategy_for(self._net)), None)
 
     def _by_quilts(self, epsilon: float) -> LiftedModel | None:
-        """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
+        """Return the answer of the worst variable's cheapest quilt, |N|·eta + e, or None."""
         if self._quilts is None:
             return None
         sigma, costs = quilt_sigma(self._quilts, epsilon)
@@ -113,7 +115,7 @@ class NetworkEntryLift:
         return LiftedModel.at(eta, near + worst.quilt.influence, worst.node, near, "quilt")
 
     def _by_itself(self, epsilon: float) -> LiftedModel | None:
-        """The answer of blocks, or of the variable that reaches farthest.
+        """Return the answer of blocks, or of the variable that reaches farthest.
 
         Its eta is 0 when influences never fade.
         """
@@ -129,7 +131,7 @@ def _walks_loss(reach: Floats, eta: float) -> float:
 
 
 def mark_if_cut_short(found: LiftedModel) -> LiftedModel:
-    """`found`, saying so where a time limit ended the search for it."""
+    """Return `found`, marked where a time limit ended the search for it."""
     cut = cut_short() and not found.rule.endswith(CUT)
     return replace(found, rule=f"{found.rule}{CUT}") if cut else found
 
@@ -149,12 +151,13 @@ class WholeEntryLift:
 
 @lru_cache(maxsize=32)
 def network_lift(net: BayesNet, query: Query | None) -> NetworkEntryLift:
-    """The lift of a network with the metric of `query`."""
+    """Return the lift of a network with the metric of `query`."""
     return NetworkEntryLift(net, query)
 
 
 def entry_metrics(model: BayesNet | JointTable, query: Query | None) -> tuple[Floats, ...]:
-    """How far apart two values of each variable move the answer, divided by the Lipschitz constant.
+    """Return how far apart two values of each variable move the answer, divided by the Lipschitz
+    constant.
 
     1 off the diagonal for anything that is not a sum. Divisions round up, 1 stays 1.
     """
@@ -177,13 +180,13 @@ def _weight_distances(rows: tuple[tuple[int, ...], ...]) -> Floats:
 
 @lru_cache(maxsize=32)
 def contagion_lift(model: Contagion, query: Query | None) -> WholeEntryLift:
-    """The lift of a crowd: any change of a person counts the same."""
+    """Return the lift of a contagion model: any change of a person counts the same."""
     return WholeEntryLift(ContagionLift(model))
 
 
 @lru_cache(maxsize=32)
 def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
-    """The lift of a table with the metric of `query`; a sentence where it is too large."""
+    """Return the lift of a table with the metric of `query`; a sentence where it is too large."""
     try:
         return WholeEntryLift(TableLift(model, entry_metrics(model, query)))
     except Refused as why:
@@ -206,6 +209,7 @@ class TableLift:
     metrics: Sequence[Floats]
 
     def __post_init__(self) -> None:
+        """Refuse a table with more possible outcomes than are compared."""
         count = int(np.count_nonzero(self.table.probability))
         if count > MAX_BLOCK_STATES:
             raise Refused(
@@ -241,7 +245,8 @@ class TableLift:
         )
 
     def loss(self, eta: float) -> LiftedModel:
-        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+        """Return the most that any release which is eta-DP for one variable tells about one. Rounds
+        up. Rounds up.
 
         The same for the same eta, whatever was asked before, and never more for any that is a
         little smaller (`steady_leak`).
@@ -254,7 +259,9 @@ class TableLift:
         return worst
 
     def largest_eta(self, epsilon: float) -> LiftedModel:
-        """The loss at the largest eta found with loss ≤ epsilon; group privacy is the start."""
+        """Return the loss at the largest eta found with loss ≤ epsilon; group privacy is the
+        start.
+        """
         low = epsilon / len(self.own) * (1 - 2.0**-40)
         return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, 64 * epsilon)
 
@@ -313,7 +320,8 @@ class ContagionLift:
         return tuple(sorted(found, key=lambda group: -group.size))
 
     def loss(self, eta: float) -> LiftedModel:
-        """What any release that is eta-DP for one person tells about a person. Rounds up.
+        """Return the most that any release which is eta-DP for one person tells about one. Rounds
+        up. Rounds up.
 
         The same for the same eta, whatever was asked before, and never more for any that is a
         little smaller (`steady_leak`).
@@ -330,7 +338,9 @@ class ContagionLift:
         return worst
 
     def largest_eta(self, epsilon: float) -> LiftedModel:
-        """The loss at the largest eta with loss ≤ epsilon; group privacy is where it starts."""
+        """Return the loss at the largest eta with loss ≤ epsilon; group privacy is where it
+        starts.
+        """
         low = epsilon / (self.model.tied or 1) * (1 - 2.0**-40)
         return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, epsilon)
 
@@ -340,7 +350,7 @@ def _person_loss(eta: float, loss: float, person: int) -> LiftedModel:
 
 
 def _exchangeable_view(law: Floats, person: int) -> _GroupView:
-    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1.
+    """Return the view of a group in which only the number of people ill matters.
 
     P(O = o, well) = law(o) (m - o)/m; without the m, a double too small to be divided keeps all
     of its digits.
@@ -353,7 +363,7 @@ def _exchangeable_view(law: Floats, person: int) -> _GroupView:
 
 
 def _listed_view(law: Floats, place: int, person: int) -> _GroupView:
-    """Rows P(X | person well), P(X | person ill) over all outcomes of the group."""
+    """Return the view of one person of a group whose outcomes are listed."""
     outcomes = np.indices(law.shape).reshape(law.ndim, -1)
     weight = np.stack([np.where(outcomes[place] == state, law.ravel(), 0.0) for state in (0, 1)])
     possible = weight.any(axis=0)
@@ -364,13 +374,13 @@ def _listed_view(law: Floats, place: int, person: int) -> _GroupView:
 
 
 def _unlisted_view(size: int, person: int) -> _GroupView:
-    """A group too large to compare: everybody may change."""
+    """Return the view of a group too large to compare: all of its people may change."""
     apart = np.full((2, 2), float(size))
     return _GroupView(_normalised_rows(np.eye(2)), apart, size, person, 0.0)
 
 
 def _normalised_rows(weight: Floats) -> PairLaws:
-    """The rows divided by their sums: what is possible is never 0, for sums lose nothing."""
+    """Return the rows divided by their sums: what is possible is never 0, for sums lose nothing."""
     totals = weight.sum(axis=1, keepdims=True)
     law = weight / np.where(totals > 0, totals, 1.0)
     return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)

@@ -49,7 +49,7 @@ MAX_CONVOLUTION_WORK = 4e9  # multiplications of all convolutions together
 
 
 def secret_loss(laws: SecretLaws, steps: float) -> float:
-    """The exact loss of noise of scale `steps` on a query with these laws. Rounds up.
+    """Return the exact loss of noise of scale `steps` on a query with these laws. Rounds up.
 
     0 when no two possible secrets are compared: then there is nothing to tell. inf where laws that
     lost tails to underflow would be asked about outputs as deep as they are.
@@ -68,7 +68,7 @@ def secret_loss(laws: SecretLaws, steps: float) -> float:
 
 
 def end_loss(laws: SecretLaws, steps: float) -> float:
-    """The loss at outputs beyond every answer, on either side; rounds down.
+    """Return the loss at outputs beyond every answer, on either side; rounds down.
 
     Nothing that is independent of the secrets and added to the sum can make it smaller.
     """
@@ -87,7 +87,7 @@ def end_loss(laws: SecretLaws, steps: float) -> float:
 
 
 def parts_loss(task: Independent, steps: float) -> float:
-    """The loss of noise of scale `steps` on the sum over everything. Rounds up."""
+    """Return the loss of noise of scale `steps` on the sum over everything. Rounds up."""
     bound = max((secret_loss(part.laws, steps) for part in task.parts), default=0.0)
     reached = max((end_loss(part.laws, steps) for part in task.parts), default=0.0)
     if bound <= reached * (1 + RELATIVE_END_GAP) or not can_convolve_rest(task):
@@ -99,7 +99,7 @@ def parts_loss(task: Independent, steps: float) -> float:
 
 
 def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
-    """The smallest scale with `parts_loss` at most epsilon, in lattice steps; rounded up."""
+    """Return the smallest scale with `parts_loss` at most epsilon, in lattice steps; rounded up."""
     widest = max(
         (float(np.ptp(part.laws.values, axis=0).sum()) for part in task.parts), default=0.0
     )
@@ -120,7 +120,7 @@ def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
 
 
 def can_convolve_rest(task: Independent) -> bool:
-    """Whether there is a rest that can be convolved with every part."""
+    """Return whether there is a rest that can be convolved with every part."""
     if task.components[0].values.shape[1] > 1 or sum(task.copies) == 1:
         return False
     spans = [int(np.ptp(c.values)) for c in task.components]
@@ -133,7 +133,7 @@ def can_convolve_rest(task: Independent) -> bool:
 
 @lru_cache(maxsize=256)
 def _law_of_rest(task: Independent, spans: tuple[int, ...]) -> tuple[int, Floats]:
-    """The least value and the law, value by value, of the sum over all other components."""
+    """Return the least value and the law, value by value, of the sum over all other components."""
     low, law = 0, np.ones(1)
     for c, (component, copies) in enumerate(zip(task.components, task.copies, strict=True)):
         first, own = _dense_law(component.values, component.given({}).law)
@@ -144,7 +144,9 @@ def _law_of_rest(task: Independent, spans: tuple[int, ...]) -> tuple[int, Floats
 
 @lru_cache(maxsize=256)
 def laws_of_whole_sum(task: Independent, part: SecretsPart) -> SecretLaws:
-    """The laws of the sum over everything given the secrets of a part. Direct convolution."""
+    """Return the laws of the sum over everything given the secrets of a part. Direct
+    convolution.
+    """
     low, rest = _law_of_rest(task, part.spans)
     rows = [_dense_law(part.laws.values, law) for law in part.laws.laws]
     laws = np.stack([np.convolve(row, rest) for _, row in rows])
@@ -163,7 +165,9 @@ def laws_of_whole_sum(task: Independent, part: SecretsPart) -> SecretLaws:
 
 
 def _dense_law(values: Ints, law: Floats) -> tuple[int, Floats]:
-    """A law on sorted whole numbers as one on every number between the least and the largest."""
+    """Return a law on sorted whole numbers as one on every number between the least and the
+    largest.
+    """
     low = int(values[0, 0])
     dense = np.zeros(int(values[-1, 0]) - low + 1)
     dense[values[:, 0] - low] = law
@@ -179,7 +183,7 @@ LARGEST_VALUE = 2**53  # steps of a sum whose values are listed one by one, as d
 
 
 def named_sum(query: Query, most: int) -> NamedSum | str:
-    """`query` where it is a sum that moves by at most `most` steps; else why it is none."""
+    """Return `query` where it is a sum that moves by at most `most` steps, else why it is none."""
     asked = linear(query) or per_variable(query)
     if asked is None:
         return SUMS_ONLY
@@ -219,6 +223,9 @@ class TableLaws:
         return [_steps_line(self.laws)]
 
     def ratio(self, decay: float) -> float:
+        """Return the largest ratio of two laws along the values, raised by `decay`; inf when too
+        large.
+        """
         number = linear(self._query)
         if self._table.probability.size > MAX_TABLE or number is None or len(number.labels) > 1:
             return math.inf
@@ -244,6 +251,7 @@ class PartedLaws:
         secrets: Secrets,
         written: Callable[[], JointTable | None] = lambda: None,
     ) -> None:
+        """Hold a model of independent parts, a sum and the secrets; nothing is computed yet."""
         self._model, self._query, self._secrets = model, query, secrets
         self._written = written
 
@@ -269,7 +277,9 @@ class PartedLaws:
         return max((laws_distance(part.laws) for part in self.parts.parts), default=0.0)
 
     def lines(self, epsilon: float) -> Sequence[Line]:
-        """The parts, each with the sum over everything where it is had: else an upper bound."""
+        """Return the parts, each with the sum over everything where it is had: else an upper
+        bound.
+        """
         task = self.parts
         whole = can_convolve_rest(task)
         return [_steps_line(laws_of_whole_sum(task, p) if whole else p.laws) for p in task.parts]
@@ -282,7 +292,7 @@ class PartedLaws:
 
 
 def _steps_line(laws: SecretLaws) -> Line:
-    """One number's laws as noise in steps looks at them."""
+    """Return one number's laws as noise in steps looks at them."""
     from shoal.mechanisms.steps import PlainLine
 
     errors = max(float(laws.laws.size), laws.roundings)
@@ -291,7 +301,7 @@ def _steps_line(laws: SecretLaws) -> Line:
 
 
 def laws_distance(laws: SecretLaws) -> float:
-    """max over the pairs of secrets of W∞ between their laws, in lattice steps."""
+    """Return max over the pairs of secrets of W∞ between their laws, in lattice steps."""
     line = laws.values[:, 0].tolist() if laws.values.shape[1] == 1 else None
     best = 0.0
     for a, b in np.argwhere(np.triu(laws.pairs)):
@@ -302,13 +312,13 @@ def laws_distance(laws: SecretLaws) -> float:
 
 
 def table_answers(table: JointTable, query: Query, secrets: Secrets) -> AnswerLaws | str:
-    """The laws of a sum under a table, or why there are none."""
+    """Return the laws of a sum under a table, or why there are none."""
     asked = named_sum(query, LARGEST_VALUE)
     return asked if isinstance(asked, str) else TableLaws(table, asked, secrets)
 
 
 def network_answers(net: BayesNet, query: Query, secrets: Secrets) -> AnswerLaws | str:
-    """The laws of a sum under a network, or why there are none."""
+    """Return the laws of a sum under a network, or why there are none."""
 
     def written() -> JointTable | None:
         try:
@@ -330,11 +340,13 @@ def _can_convolve(net: BayesNet, query: NamedSum) -> bool:
 
 
 def follows_by_convolution(net: BayesNet, query: NamedSum, secrets: Secrets) -> bool:
-    """Whether laws are followed by convolution; else all at once, for entries and one number."""
+    """Return whether laws are followed by convolution; else all at once, for entries and one
+    number.
+    """
     return not each_entry(secrets) or _can_convolve(net, query)
 
 
 def contagion_answers(crowd: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:
-    """The laws of a sum over a crowd, or why there are none."""
+    """Return the laws of a sum over a crowd, or why there are none."""
     asked = named_sum(query, LARGEST_REACH)
     return asked if isinstance(asked, str) else PartedLaws(crowd, asked, secrets)

@@ -18,7 +18,9 @@ DISTURBED_ORDERS, DISTURBANCE = 60, 0.5  # disturbed orders: a few milliseconds 
 
 
 def topological_order(parents: Parents) -> tuple[int, ...] | None:
-    """The nodes with every parent before its children, smallest number first; None on a cycle."""
+    """Return the nodes with every parent before its children, smallest number first; None on a
+    cycle.
+    """
     waiting = [len(set(own)) for own in parents]
     children = children_of(parents)
     ready = [node for node, count in enumerate(waiting) if count == 0]
@@ -34,7 +36,7 @@ def topological_order(parents: Parents) -> tuple[int, ...] | None:
 
 
 def children_of(parents: Parents) -> Neighbours:
-    """For every node, the nodes that depend on it."""
+    """Return, for every node, the nodes that depend on it."""
     children: list[set[int]] = [set() for _ in parents]
     for node, own in enumerate(parents):
         for parent in own:
@@ -43,7 +45,7 @@ def children_of(parents: Parents) -> Neighbours:
 
 
 def ancestors(parents: Parents, nodes: Iterable[int]) -> frozenset[int]:
-    """The nodes and everything they depend on, directly or not."""
+    """Return the nodes and everything they depend on, directly or not."""
     found: set[int] = set()
     waiting = list(nodes)
     while waiting:
@@ -55,7 +57,9 @@ def ancestors(parents: Parents, nodes: Iterable[int]) -> frozenset[int]:
 
 
 def moral_graph(parents: Parents) -> Neighbours:
-    """The moral graph: every node tied to its parents, and the parents of a node to each other."""
+    """Return the moral graph: every node tied to its parents, and the parents of a node to each
+    other.
+    """
     tied: list[set[int]] = [set() for _ in parents]
     for node, own in enumerate(parents):
         family = {node, *own}
@@ -65,7 +69,7 @@ def moral_graph(parents: Parents) -> Neighbours:
 
 
 def undirected_graph(count: int, edges: Iterable[tuple[int, int]]) -> Neighbours:
-    """The neighbours of each of `count` nodes, from pairs of nodes; loops are left out."""
+    """Return the neighbours of each of `count` nodes, from pairs of nodes; loops are left out."""
     tied: list[set[int]] = [set() for _ in range(count)]
     for one, two in edges:
         if one != two:
@@ -77,7 +81,7 @@ def undirected_graph(count: int, edges: Iterable[tuple[int, int]]) -> Neighbours
 def connected_components(
     neighbours: Neighbours, among: Iterable[int] | None = None
 ) -> list[list[int]]:
-    """The connected components, each in increasing order, ordered by their first node.
+    """Return the connected components, each in increasing order, ordered by their first node.
 
     With `among`, those of the graph on these nodes only.
     """
@@ -98,7 +102,7 @@ def connected_components(
 
 
 def distances(neighbours: Neighbours, start: int) -> dict[int, int]:
-    """Edges on the shortest path from `start` to every node it is connected with."""
+    """Return the edges on the shortest path from `start` to every node it is connected with."""
     far = {start: 0}
     layer = [start]
     while layer:
@@ -109,7 +113,7 @@ def distances(neighbours: Neighbours, start: int) -> dict[int, int]:
 
 
 def d_connected(parents: Parents, start: int, given: Collection[int]) -> frozenset[int]:
-    """The nodes, `given` left out, that are NOT d-separated from `start` by `given`.
+    """Return the nodes, `given` left out, that are NOT d-separated from `start` by `given`.
 
     A path may pass a node in the middle of a chain or below a common cause unless it is given,
     and a collider (two arrows meet) only when it or something below it is given: conditioning on
@@ -141,7 +145,7 @@ def d_connected(parents: Parents, start: int, given: Collection[int]) -> frozens
 def d_separated(
     parents: Parents, one: Iterable[int], other: Collection[int], given: Collection[int]
 ) -> bool:
-    """Whether `given` d-separates every node of `one` from every node of `other`."""
+    """Return whether `given` d-separates every node of `one` from every node of `other`."""
     targets = set(other) - set(given)
     starts = set(one) - set(given)
     return not any(d_connected(parents, start, given) & targets for start in starts)
@@ -162,7 +166,8 @@ class SummingOrder(NamedTuple):
 
 
 def greedy_order(parents: Parents, sizes: Sequence[int], among: Collection[int]) -> SummingOrder:
-    """The better of two greedy orders for the variables `among`, which hold all their parents.
+    """Return the better of two greedy orders for the variables `among`, which hold all their
+    parents.
 
     The one sums out first what ties the fewest others anew, the other what has the smallest table.
     """
@@ -175,8 +180,9 @@ def greedy_order(parents: Parents, sizes: Sequence[int], among: Collection[int])
 def better_order(
     parents: Parents, sizes: Sequence[int], among: Collection[int], known: SummingOrder
 ) -> SummingOrder:
-    """The best of `known` and of greedy orders whose rules are disturbed at random, the same ones
-    every time: half the tables of MUNIN1's."""
+    """Return the best of `known` and of greedy orders whose rules are disturbed at random, the same
+    ones every time: half the tables of MUNIN1's.
+    """
     noise = random.Random(len(among))
 
     def disturbed(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
@@ -194,6 +200,7 @@ def _order_by_rule(
     among: Collection[int],
     rule: Callable[[dict[int, set[int]], Sequence[int], int], float],
 ) -> SummingOrder:
+    """Return the order that sums out next the variable of least cost by `rule`."""
     ties: dict[int, set[int]] = {v: set() for v in among}
     for v in among:
         family = {v, *parents[v]}
@@ -219,6 +226,7 @@ def _order_by_rule(
 
 
 def _count_new_edges(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
+    """Return twice how many edges summing out `v` adds between its neighbours."""
     near = ties[v]
     return sum(len(near - ties[u]) - 1 for u in near)
 

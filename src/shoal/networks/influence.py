@@ -30,7 +30,7 @@ class JointLaw(NamedTuple):
 
 
 def joint_law(net: BayesNet, keep: Sequence[int]) -> JointLaw:
-    """The joint law of some variables, axes in that order, by elimination."""
+    """Return the joint law of some variables, axes in that order, by elimination."""
     kept = tuple(keep)
     scopes = tuple((*net.above[v], v) for v in sorted(ancestors(net.above, kept)))
     steps = plan_elimination(scopes, net.sizes, kept, net.elimination_order)
@@ -38,7 +38,8 @@ def joint_law(net: BayesNet, keep: Sequence[int]) -> JointLaw:
 
 
 def normalise_rows(values: Wide) -> Floats:
-    """The rows divided by their sums, as doubles: one rounding more for each number of a row.
+    """Return the rows divided by their sums, as doubles: one rounding more for each number of a
+    row.
 
     Entries below 2.2e-308 lose digits, or all of them; rows of zeros stay so.
     """
@@ -46,7 +47,7 @@ def normalise_rows(values: Wide) -> Floats:
 
 
 def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
-    """The max-influence of a variable on a set of others.
+    """Return the max-influence of a variable on a set of others. Rounds up.
 
     max over x, x', q of log P(X_Q = q | X_i = x) - log P(X_Q = q | X_i = x'), with i = node and
     Q = quilt. Values X_i never takes are not secrets. Rounds up; 0 for an empty set; inf when some
@@ -78,12 +79,13 @@ MAX_NEIGHBOURHOOD_CELLS = 2**20  # values a variable and all that is tied to it 
 
 @lru_cache(maxsize=8)
 def network_influence_matrix(net: BayesNet) -> MatrixInfluences:
-    """The influence matrix of a network, found when it is first asked for."""
+    """Return the influence matrix of a network, found when it is first asked for."""
     return MatrixInfluences(lambda: network_matrix_scale(net, 1.0))
 
 
 def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
-    """The noise scale 2 max_i Σ_j Φ(i, j) / epsilon, Φ = (I - Γ)^-1, when the norm of Γ is below 1.
+    """Return the noise scale 2 max_i Σ_j Φ(i, j) / epsilon, Φ = (I - Γ)^-1, when the norm of Γ is
+    below 1.
 
     Γ(i, j) is half the largest log-ratio between the laws of X_j given all other variables when
     only X_i changes: 0 unless they are tied in the moral graph. Every entry of every table must
@@ -116,7 +118,7 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
 
 @lru_cache(maxsize=8)
 def network_matrix(net: BayesNet) -> Floats:
-    """Γ(i, j) for all pairs of variables; tables must be positive. Rounds up.
+    """Return Γ(i, j) for all pairs of variables; tables must be positive. Rounds up. Rounds up.
 
     inf in the column of a variable whose law given the others is lost to underflow.
     """
@@ -138,7 +140,7 @@ def network_matrix(net: BayesNet) -> Floats:
 
 
 def neighbourhood_cells(net: BayesNet) -> list[int]:
-    """How many values each variable and those it is tied to have together."""
+    """Return how many values each variable and those it is tied to have together."""
     return [
         math.prod(net.sizes[v] for v in (j, *near)) for j, near in enumerate(moral_graph(net.above))
     ]
@@ -157,7 +159,7 @@ class LawGivenRest(NamedTuple):
 
 
 def law_given_rest(net: BayesNet, variable: int) -> LawGivenRest:
-    """The product of the tables that hold `variable`: its own and its children's."""
+    """Return the product of the tables that hold `variable`: its own and its children's."""
     factors = net.factors([variable, *children_of(net.above)[variable]])
     ties = tuple(sorted({v for factor in factors for v in factor.scope} - {variable}))
     table = sum_product([*factors, Factor((), np.ones(()))], net.sizes, (*ties, variable))
@@ -165,7 +167,9 @@ def law_given_rest(net: BayesNet, variable: int) -> LawGivenRest:
 
 
 def _spectral_norm(matrix: Floats) -> float:
-    """The spectral norm; for large matrices √(largest row sum · column sum) if that will do."""
+    """Return the spectral norm; for large matrices √(largest row sum · column sum) if that will
+    do.
+    """
     bound = math.sqrt(float(matrix.sum(axis=0).max()) * float(matrix.sum(axis=1).max()))
     if len(matrix) > MAX_SPECTRAL_VARIABLES and bound < 1.0:
         return bound

@@ -24,7 +24,7 @@ MAX_PRINTED_ERROR = Decimal("0.001")  # rows this close to 1 were rounded when t
 
 
 def read_bif(path: Path) -> BayesNet:
-    """The network in a file, plain or compressed (.gz)."""
+    """Return the network in a file, plain or compressed (.gz)."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as stream:
             raw = stream.read(MAX_FILE_BYTES + 1)
@@ -48,7 +48,7 @@ def read_bif(path: Path) -> BayesNet:
 
 
 def parse_bif(text: str) -> BayesNet:
-    """The network a BIF text describes.
+    """Return the network a BIF text describes.
 
     Numbers become the nearest doubles of what is written. A row that misses 1 by at most 1e-3, as
     numbers rounded when they were printed do, is divided by its sum; one further off is refused.
@@ -103,7 +103,7 @@ class _Reader:
         return word
 
     def skip_block(self) -> None:
-        """Past a block or statement that says nothing about the law (network, property)."""
+        """Skip a block or statement that says nothing about the law (network, property)."""
         depth = 0
         while True:
             word = self.next()
@@ -112,7 +112,7 @@ class _Reader:
                 return
 
     def names(self, end: str) -> list[str]:
-        """Names separated by commas, up to the mark `end`."""
+        """Return names separated by commas, up to the mark `end`."""
         found: list[str] = []
         while (word := self.next()) != end:
             if word != ",":
@@ -122,7 +122,7 @@ class _Reader:
         return found
 
     def variable(self) -> tuple[str, tuple[str, ...]]:
-        """variable NAME { type discrete [ n ] { a, b }; }"""
+        """Read `variable NAME { type discrete [ n ] { a, b }; }` and return name and values."""
         self.next()
         name = self.next()
         self.expect("{")
@@ -148,7 +148,7 @@ class _Reader:
     def probability(
         self, domains: dict[str, tuple[str, ...]]
     ) -> tuple[str, tuple[str, ...], Floats]:
-        """probability ( NAME | PARENTS ) { (values) numbers; … } or { table numbers; }"""
+        """Read `probability ( NAME | PARENTS ) { … }` and return name, parents and table."""
         self.next()
         self.expect("(")
         name = self.next()
@@ -184,7 +184,7 @@ def _row_index(
     domains: dict[str, tuple[str, ...]],
     name: str,
 ) -> tuple[int, ...]:
-    """Where a row belongs: the numbers of the parents' values."""
+    """Return where a row belongs: the numbers of the parents' values."""
     if len(values) != len(parents):
         raise InputError(
             f"probability of {name!r} has a row for {values}; it has {len(parents)} parents"
@@ -202,7 +202,9 @@ def _parse_row(written: list[str], size: int, name: str) -> Floats:
 
 
 def _parse_whole_table(written: list[str], shape: tuple[int, ...], name: str) -> Floats:
-    """A table in one list: the variable's own value varies slowest, its last parent fastest."""
+    """Return a table in one list: the variable's own value varies slowest, its last parent
+    fastest.
+    """
     if len(written) != int(np.prod(shape)):
         raise InputError(
             f"the table of {name!r} has {len(written)} numbers; it needs {int(np.prod(shape))}"
@@ -213,7 +215,7 @@ def _parse_whole_table(written: list[str], shape: tuple[int, ...], name: str) ->
 
 
 def _rescale_printed(row: list[Decimal], name: str) -> Floats:
-    """The row as doubles; divided by its sum when only the rounding of its digits is off."""
+    """Return the row as doubles; divided by its sum when only the rounding of its digits is off."""
     total = sum(row, Decimal(0))
     if abs(total - 1) > MAX_PRINTED_ERROR:
         raise InputError(f"a row of {name!r} sums to {total}; it must sum to 1")
@@ -222,6 +224,7 @@ def _rescale_printed(row: list[Decimal], name: str) -> Floats:
 
 
 def _parse_probability(text: str, name: str) -> Decimal:
+    """Return a decimal between 0 and 1; refused when the text is none."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -244,7 +247,7 @@ class ForeignTable(NamedTuple):
 
 
 def network_from_object(network: Any) -> BayesNet:
-    """The network of a pgmpy object (it has get_cpds) or a pyAgrum one (it has cpt).
+    """Return the network of a pgmpy object (it has get_cpds) or a pyAgrum one (it has cpt).
 
     Rows that miss 1 by at most 1e-3, as tables printed with a few digits do, are divided by their
     sum; rows further off are refused.
@@ -267,7 +270,7 @@ def network_from_object(network: Any) -> BayesNet:
 
 
 def _from_pgmpy(network: Any, node: Any) -> ForeignTable:
-    """Of a TabularCPD: axes are the variable, then its parents; state_names holds the values."""
+    """Return a pgmpy TabularCPD as a table: its axes are the variable, then its parents."""
     law = network.get_cpds(node)
     if law is None:
         raise InputError(f"the network has no table for {node!r}; add its CPD first")
@@ -277,7 +280,7 @@ def _from_pgmpy(network: Any, node: Any) -> ForeignTable:
 
 
 def _from_pyagrum(network: Any, name: str) -> ForeignTable:
-    """Of a CPT: `names` lists the variable first, and the array's axes are that list reversed."""
+    """Return a pyAgrum CPT as a table: its axes are its list of names, reversed."""
     law = network.cpt(name)
     axes = [str(axis) for axis in reversed(list(law.names))]
     values = tuple(label(value) for value in network.variable(name).labels())

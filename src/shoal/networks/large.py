@@ -56,7 +56,7 @@ class SumLaws(NamedTuple):
     left_out: int
 
     def interval(self, steps: float) -> tuple[float, float]:
-        """lower ≤ loss ≤ upper of noise of scale `steps`, over all outputs and secrets."""
+        """Return lower ≤ loss ≤ upper of noise of scale `steps`, over all outputs and secrets."""
         below, above = self.densities(steps)
         if not (below > LEAST_DENSITY).all():
             return 0.0, math.inf
@@ -68,8 +68,9 @@ class SumLaws(NamedTuple):
         return max(float(lower.max()) - slack, 0.0), float(upper.max()) + slack
 
     def widest(self, steps: float) -> tuple[int, int]:
-        """The secret and the output whose bounds decide the loss: those of a density furthest
-        apart, of the variable and at the output that tell most."""
+        """Return the secret and the output whose bounds decide the loss: those of a density
+        furthest apart, of the variable and at the output that tell most.
+        """
         below, above = self.densities(steps)
         told = self._by_variable(above, below)
         variable, output = np.unravel_index(int(told.argmax()), told.shape)
@@ -86,7 +87,7 @@ class SumLaws(NamedTuple):
             return np.asarray(most - np.log(np.minimum.reduceat(other, first)))
 
     def densities(self, steps: float) -> tuple[Floats, Floats]:
-        """Bounds of f_s(u) at every value u of the sum."""
+        """Return bounds of f_s(u) at every value u of the sum."""
         positions: Floats = np.arange(self.low.shape[1], dtype=np.float64) * (self.unit / steps)
         return smoothed(self.low, positions), smoothed(self.high, positions)
 
@@ -102,6 +103,9 @@ class LargeSums:
         return sum_laws(self._net, self._query)
 
     def least_scale(self, epsilon: float) -> ScaleFound:
+        """Return the least scale whose upper bound is at most epsilon, the laws narrowed as
+        needed.
+        """
         known = [part.laws for part in self.parts]
         widest = max(laws.unit * (laws.low.shape[1] - 1) + laws.left_out for laws in known)
         upper = max(1.001 * widest / epsilon, 1 / NO_NOISE)
@@ -116,12 +120,15 @@ class LargeSums:
         )
 
     def loss(self, scale: float, enough: float = -math.inf) -> float:
+        """Return an upper bound of the loss at `scale`, narrowed until it is at most `enough` or
+        stays.
+        """
         while (found := self._bound(scale)) > enough and self._narrower(scale):
             pass
         return found
 
     def interval(self, scale: float) -> tuple[float, float]:
-        """lower ≤ loss ≤ upper; what independent parts add makes the loss no larger.
+        """Return lower ≤ loss ≤ upper; what independent parts add makes the loss no larger.
 
         The lower end is that of the largest part alone, so it holds where there is one part only.
         """
@@ -135,7 +142,7 @@ class LargeSums:
         return max(part.laws.interval(scale)[1] for part in self.parts)
 
     def _narrower(self, scale: float) -> bool:
-        """Whether the laws that decide at this scale could be narrowed, and were."""
+        """Return whether the laws that decide at this scale could be narrowed, and were."""
         return max(self.parts, key=lambda part: part.laws.interval(scale)[1]).narrower(scale)
 
     def floor(self, epsilon: float) -> float | None:
@@ -153,7 +160,7 @@ class LargeSums:
 
 @lru_cache(maxsize=8)
 def sum_laws(net: BayesNet, query: NamedSum) -> tuple[TiltedSumLaws, ...]:
-    """The laws of the sum given each value of each variable, a component after the other.
+    """Return the laws of the sum given each value of each variable, a component after the other.
 
     Refused where even with variables left out tables would be too large.
     """
@@ -182,6 +189,7 @@ class TiltedSumLaws:
     """
 
     def __init__(self, net: BayesNet, run: SumRun, weights: list[Ints]) -> None:
+        """Plan the elimination of one run, and bound its laws without a tilt."""
         scopes = tuple((*net.above[v], v) for v in run.kept)
         self._chosen = plan_elimination(scopes, net.sizes, (), run.order.order)
         self._tables = [net.tables[v] for v in run.kept]
@@ -210,7 +218,8 @@ class TiltedSumLaws:
         self._follow(0.0)
 
     def narrower(self, steps: float) -> bool:
-        """Whether a tilt narrows the bounds that decide at the scale `steps`; if so, it does.
+        """Return whether a tilt narrows the bounds that decide at the scale `steps`; if so, it
+        does.
 
         Looked for where the bounds of some density are furthest apart, for the mass that is
         responsible: the tilt under which it is likeliest.
@@ -254,7 +263,9 @@ class TiltedSumLaws:
         self._narrow(tilt, masses, error)
 
     def _narrow(self, tilt: float, masses: Floats, error: float) -> None:
-        """Bounds from masses under a tilt, each with this error, and from all moments known."""
+        """Return bounds from masses under a tilt, each with this error, and from all moments
+        known.
+        """
         low, high = self.laws.low, self.laws.high
         values = np.arange(self._width)
         least, most = self._untilted(tilt, values, error)
@@ -266,7 +277,9 @@ class TiltedSumLaws:
         self.laws = self.laws._replace(low=np.minimum(low, high), high=high)
 
     def _untilted(self, tilt: float, values: Ints, error: float) -> tuple[Floats, Floats]:
-        """Bounds of E[e^{tilt·F} | s] e^{-tilt·c}, what a mass under the tilt is divided by."""
+        """Return bounds of E[e^{tilt·F} | s] e^{-tilt·c}, what a mass under the tilt is divided
+        by.
+        """
         logs = self._moment(tilt)[:, None] - tilt * values
         slack = 4.0 * error + 8.0 * UNIT * (
             np.abs(self._moment(tilt))[:, None] + abs(tilt) * values
@@ -276,7 +289,8 @@ class TiltedSumLaws:
         return np.exp(np.minimum(logs - slack, 600.0)), np.exp(np.minimum(logs + slack, 600.0))
 
     def _window(self, tilt: float) -> tuple[int, int, float]:
-        """The values all but a little mass is on under a tilt: the first, how many, and the error.
+        """Return the values all but a little mass is on under a tilt: the first, how many, and the
+        error.
 
         The error of a mass is what rounding hides, and as much again for what is elsewhere.
         """
@@ -297,7 +311,7 @@ class TiltedSumLaws:
         return first, last - first, 2.0 * error
 
     def _tilts(self) -> list[float]:
-        """Some tilts under which every secret is likely enough to be followed."""
+        """Return some tilts under which every secret is likely enough to be followed."""
         size = math.sqrt(float(np.mean([int(code.max()) ** 2 for code in self._codes]))) or 1.0
         tilts = [sign * tilt / size for tilt in TILTS for sign in (1, -1)]
         return [0.0, *(tilt for tilt in tilts if self._moment_or_none(tilt) is not None)]
@@ -308,7 +322,7 @@ class TiltedSumLaws:
         return found
 
     def _moment_or_none(self, tilt: float) -> Floats | None:
-        """log E[e^{tilt·F} | s] for every secret s; None where some of it is lost to underflow."""
+        """Return log E[e^{tilt·F} | s] for every secret s; None where some of it underflows."""
         if tilt not in self._moments:
             in_time(LAW_OF_SUM)
             tables = [self._tilted(table, tilt, code) for table, code in self._coded()]
@@ -322,7 +336,7 @@ class TiltedSumLaws:
         return zip(self._tables, self._codes, strict=True)
 
     def _tilted(self, table: Floats, tilt: float, code: Ints) -> Floats:
-        """The table times e^{tilt·code}, over its largest: never more than the table."""
+        """Return the table times e^{tilt·code}, over its largest: never more than the table."""
         factor: Floats = np.exp(tilt * code - max(tilt, 0.0) * int(code.max()))
         return np.asarray(table * factor, dtype=np.float64)
 
@@ -333,7 +347,7 @@ class TiltedSumLaws:
 def _secret_values(
     chosen: Elimination, tables: Sequence[Floats], prior: Sequence[Floats]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Which values are secrets; refused where one is possible and too unlikely to follow."""
+    """Return which values are secrets; refused where one is possible and too unlikely to follow."""
     known = [found >= RAREST_VALUE for found in prior]
     if all(known_one.all() for known_one in known):
         return known
@@ -347,7 +361,7 @@ def _secret_values(
 
 
 def _masses_from_frequencies(rows: npt.NDArray[np.complex128], width: int) -> Floats:
-    """The law whose characteristic function at the roots of unity is given, half of them."""
+    """Return the law whose characteristic function at the roots of unity is given, half of them."""
     turns = np.outer(np.arange(rows.shape[1]), np.arange(width)) % width
     angles = 2 * math.pi / width * turns
     twice = np.full(rows.shape[1], 2.0)  # with its conjugate, but for 0 and a half turn

@@ -44,7 +44,7 @@ class SumRun(NamedTuple):
 
 
 def plan_runs(net: BayesNet, part: Sequence[int], weights: list[Ints]) -> list[SumRun]:
-    """Eliminations that decide all secrets of a component, each with its own left out.
+    """Return eliminations that decide all secrets of a component, each with its own left out.
 
     The first leaves out what makes its tables small enough. What it left out are secrets too:
     the following ones keep as many of those as stay affordable, with all they depend on.
@@ -67,6 +67,7 @@ class _DroppedVariables:
     """The search for few variables, with all that depends on them, that make tables large."""
 
     def __init__(self, net: BayesNet, part: Sequence[int], weights: list[Ints]) -> None:
+        """Hold the component and the most cells a run may take, from the width of the sum."""
         self._net, self._part, self._weights = net, tuple(part), weights
         self._children = children_of(net.above)
         self._orders: dict[frozenset[int], SummingOrder] = {}
@@ -86,7 +87,7 @@ class _DroppedVariables:
         return self._orders[gone]
 
     def best_order(self, gone: frozenset[int]) -> SummingOrder:
-        """`order`, sought longer where its tables are large or somewhat too large."""
+        """Return `order`, searched longer where its tables are large or somewhat too large."""
         known = self.order(gone)
         if (
             gone not in self._sought
@@ -99,7 +100,7 @@ class _DroppedVariables:
         return known
 
     def enough(self, gone: frozenset[int], needed: frozenset[int]) -> frozenset[int]:
-        """`gone` and as few more as make tables small enough, none of them `needed`."""
+        """Return `gone` and as few more as make tables small enough, none of them `needed`."""
         while (now := self.order(gone)).cells > self.most:
             in_time(LAW_OF_SUM)
             options = [gone | self._below(v) for v in self._blamed(now, gone)]
@@ -122,7 +123,9 @@ class _DroppedVariables:
         return self.put_back(gone, sorted(gone))
 
     def put_back(self, gone: frozenset[int], wanted: Iterable[int]) -> frozenset[int]:
-        """What is left of `gone` when each of `wanted` is kept, with all above it, if it may be."""
+        """Return what is left of `gone` when each of `wanted`, with all above it, is kept if it may
+        be.
+        """
         for v in wanted:
             fewer = gone - self.above([v])
             if self.order(fewer).cells <= self.most:
@@ -130,6 +133,7 @@ class _DroppedVariables:
         return gone
 
     def run(self, gone: frozenset[int], asked: Sequence[int]) -> SumRun:
+        """Return the run over the variables that are not `gone`, about the secrets of `asked`."""
         kept = tuple(v for v in self._part if v not in gone)
         order = self.best_order(gone)
         width = (
@@ -139,7 +143,7 @@ class _DroppedVariables:
         return SumRun(kept, order, tuple(asked), left_out, order.cells * (width / 2 + 1))
 
     def _blamed(self, now: SummingOrder, gone: frozenset[int]) -> list[int]:
-        """Variables whose tables tie members of the largest table to each other."""
+        """Return variables whose tables tie members of the largest table to each other."""
         return [
             v
             for v in self._part
@@ -147,6 +151,7 @@ class _DroppedVariables:
         ]
 
     def _below(self, v: int) -> frozenset[int]:
+        """Return a variable and all that depends on it, directly or not."""
         found, waiting = set[int](), [v]
         while waiting:
             node = waiting.pop()

@@ -47,7 +47,7 @@ class SecretLaws:
     deepest: float = DEEPEST_LINEAR
 
     def on_grid(self) -> Floats:
-        """laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
+        """Return laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
         shape = tuple(int(extent) + 1 for extent in np.ptp(self.values, axis=0))
         grid = np.zeros((len(self.laws), *shape))
         places = tuple((self.values - self.values.min(axis=0)).T)
@@ -81,7 +81,9 @@ class GivenSum(NamedTuple):
 def contribution_steps(
     query: NamedSum, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
 ) -> list[Ints]:
-    """What each value of each variable adds to the answer, (values, labels), in lattice steps."""
+    """Return what each value of each variable adds to the answer, (values, labels), in lattice
+    steps.
+    """
     rows = query.multiples()
     named = per_variable(query)
     if named is not None:
@@ -98,12 +100,14 @@ def contribution_steps(
 
 
 def laws_of_table(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretLaws:
-    """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""
+    """Return every conditional law of `query` that `secrets` compare, by summing over all
+    outcomes.
+    """
     return secrets_part_of_table(table, query, secrets).laws
 
 
 def secrets_part_of_table(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretsPart:
-    """The same with how likely each secret is."""
+    """Return `laws_of_table` with how likely each secret is."""
     values, place = distinct_answers(table, query)
     masks, groups, names = _masks_of_secrets(table, secrets)
     weight = np.where(masks, table.probability.ravel(), 0.0)
@@ -120,12 +124,12 @@ def secrets_part_of_table(table: JointTable, query: NamedSum, secrets: Secrets) 
 
 
 def least_positive(masses: Floats) -> float:
-    """The least of some probabilities that is not 0; 1 when all are."""
+    """Return the least of some probabilities that is not 0; 1 when all are."""
     return float(masses[masses > 0].min(initial=1.0))
 
 
 def distinct_answers(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
-    """The distinct answers, and which of them each outcome gives."""
+    """Return the distinct answers, and which of them each outcome gives."""
     added = contribution_steps(query, table.variables, table.domains)
     labels = added[0].shape[1]
     count = len(table.variables)
@@ -139,7 +143,7 @@ def distinct_answers(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
 
 
 def _masks_of_secrets(table: JointTable, secrets: Secrets) -> tuple[Bools, Bools, list[str]]:
-    """Each secret as a mask over outcomes, which of them are compared, and their names."""
+    """Return each secret as a mask over outcomes, which of them are compared, and their names."""
     if each_entry(secrets):
         facts = [
             (axis, f"{name} = {value}", {name: value})

@@ -42,24 +42,24 @@ class Forest(NamedTuple):
     parent: tuple[int | None, ...]
 
     def neighbours(self, block: int) -> list[int]:
-        """The blocks next to one."""
+        """Return the blocks next to one."""
         above = self.parent[block]
         below = [b for b, p in enumerate(self.parent) if p == block]
         return below if above is None else [above, *below]
 
     def ways(self) -> list[tuple[int, int]]:
-        """Blocks next to each other, (from, to): from the leaves inwards, and back."""
+        """Return the directed pairs of neighbouring blocks: from the leaves inwards, and back."""
         pairs = [(c, p) for c, p in enumerate(self.parent) if p is not None]
         return [*reversed(pairs), *((p, c) for c, p in pairs)]
 
     def home(self) -> dict[int, int]:
-        """The block of every variable."""
+        """Return the block of every variable."""
         return {v: b for b, block in enumerate(self.blocks) for v in block}
 
 
 @lru_cache(maxsize=32)
 def block_forest(net: BayesNet) -> Forest:
-    """A forest of small blocks: of the roots tried, the best for each component."""
+    """Return a forest of small blocks: of the roots tried, the best for each component."""
     graph = moral_graph(net.above)
     blocks: list[Block] = []
     parent: list[int | None] = []
@@ -74,7 +74,7 @@ def block_forest(net: BayesNet) -> Forest:
 
 
 def _layer_blocks(graph: Neighbours, root: int) -> tuple[list[Block], list[int | None]]:
-    """Layers by distance from a root, split where nothing farther out connects them.
+    """Return layers by distance from a root, split where nothing farther out connects them.
 
     Variables of one layer that are connected through the same or later layers form a block; what
     such a set is tied to one layer further in is connected through it, so lies in one block.
@@ -95,7 +95,7 @@ def _layer_blocks(graph: Neighbours, root: int) -> tuple[list[Block], list[int |
 
 
 def _state_counts(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
-    """The states of the largest block, then of all together."""
+    """Return the states of the largest block, then of all together."""
     states = [math.prod(sizes[v] for v in block) for block in blocks]
     return max(states), sum(states)
 
@@ -137,6 +137,7 @@ class NetworkLift:
     metrics: tuple[Floats, ...]
 
     def __post_init__(self) -> None:
+        """Refuse a network whose smallest blocks are too large."""
         if self.largest > MAX_BLOCK_STATES:
             raise Refused(
                 f"the lift needs blocks of variables with at most {MAX_BLOCK_STATES} values "
@@ -192,7 +193,8 @@ class NetworkLift:
         return next(rule for rule in RULES if rule in used)
 
     def loss(self, eta: float, rule: Rule | None = None) -> LiftedModel:
-        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+        """Return what any release that is eta-DP for one variable tells about a variable. Rounds
+        up.
 
         The same for the same eta, whatever was asked before, and for any that is a little smaller
         (`steady_leak`).
@@ -211,7 +213,8 @@ class NetworkLift:
         return worst
 
     def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftedModel | None:
-        """The loss at the largest eta found with loss ≤ epsilon; None when there is none above 0.
+        """Return the loss at the largest eta found with loss ≤ epsilon; None when there is none
+        above 0.
 
         The loss grows with eta; it is at most eta for each variable tied together and at least
         what is told by the variable itself.
@@ -235,14 +238,14 @@ class NetworkLift:
             return best
 
     def _told_by_itself(self) -> float:
-        """The largest metric between two possible values of a variable."""
+        """Return the largest metric between two possible values of a variable."""
         return max(
             float(metric[np.ix_(laws.present, laws.present)].max(initial=0.0))
             for metric, laws in zip(self.metrics, self.own, strict=True)
         )
 
     def _messages(self, eta: float, rule: Rule | None) -> Messages:
-        """message(C → B) for all neighbours, from the leaves inwards and back."""
+        """Return message(C → B), (states of B, states of B), for all neighbours."""
         messages: Messages = {}
         for number, (source, target) in enumerate(ways := self.forest.ways()):
             doing("the lift, block by block", number, len(ways))
@@ -276,6 +279,7 @@ class NetworkLift:
         return tuple(found)
 
     def _given(self, source: int, target: int) -> PairLaws:
+        """Return the rows P(X_source | X_target = b) over possible states, ready for Λ."""
         one, two = self.states[target], self.states[source]
         law = joint_law(self.net, (*one.variables, *two.variables))
         cells = math.prod(self.net.sizes[v] for v in one.variables)
@@ -284,6 +288,7 @@ class NetworkLift:
         return pair_laws(values, law.roundings)
 
     def _own(self, variable: int, block: int) -> PairLaws:
+        """Return the rows P(X_block | X_variable = x) over possible states, ready for Λ."""
         states = self.states[block]
         law = joint_law(self.net, states.variables)
         place = states.variables.index(variable)
@@ -293,7 +298,9 @@ class NetworkLift:
         return pair_laws(weight.times(Wide.of(holds)), law.roundings)
 
     def _count(self, source: int, target: int) -> int:
-        """Variables in the blocks reached from `source` without passing `target`, none of its."""
+        """Return how many variables lie in blocks reached from `source` without passing
+        `target`.
+        """
         seen, waiting, held = {target, source}, [source], set[int]()
         while waiting:
             block = waiting.pop()
@@ -307,7 +314,7 @@ class NetworkLift:
 def larger_loss(
     worst: LiftedModel, variable: int, told: Floats, possible: Bools, metric: Floats
 ) -> LiftedModel:
-    """`worst`, or what is told about a variable between two of its possible values, if more."""
+    """Return `worst`, or the largest loss between two possible values of a variable, if more."""
     told = np.where(possible[:, None] & possible[None, :], told, 0.0)
     np.fill_diagonal(told, 0.0)
     x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
@@ -319,11 +326,13 @@ def larger_loss(
 
 
 def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
-    """Any change of a variable counts 1."""
+    """Return the metric of each variable in which any change counts 1."""
     return tuple(1.0 - np.eye(size) for size in net.sizes)
 
 
 def pair_laws(values: Wide, roundings: int) -> PairLaws:
-    """The rows of a joint table divided by their sums, with the rounding error of their logs."""
+    """Return the rows of a joint table divided by their sums, with the rounding error of their
+    logs.
+    """
     error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
     return prepare(normalise_rows(values), possible=values.possible, error=2 * error)

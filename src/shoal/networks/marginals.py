@@ -30,7 +30,8 @@ def marginals(
     tidy: Callable[[AnyTable], AnyTable] = np.asarray,
     wanted: Collection[int] | None = None,
 ) -> list[AnyTable]:
-    """For every factor, its product with all others, summed onto the last variable of its scope.
+    """Return, for every factor, its product with all others, summed onto the last variable of its
+    scope.
 
     `chosen` sums everything out. Every table on the way goes through `tidy`. With `wanted`, only
     these factors have theirs, and the others an empty table: less work on the way back.
@@ -58,7 +59,7 @@ def marginals(
 def _mark_needed_tables(
     chosen: Elimination, count: int, wanted: Collection[int] | None
 ) -> list[bool]:
-    """Which tables have a wanted factor in them."""
+    """Return which tables have a wanted factor in them."""
     needed = [wanted is None or number in wanted for number in range(count)]
     for step in chosen.steps:
         needed.append(any(needed[place] for place in step.places))
@@ -66,13 +67,16 @@ def _mark_needed_tables(
 
 
 def possible_values(chosen: Elimination, tables: Sequence[AnyTable]) -> list[npt.NDArray[np.bool_]]:
-    """Which values the last variable of every factor can take, whatever underflow makes of it."""
+    """Return which values the last variable of every factor can take, whatever underflow makes of
+    it.
+    """
     marks = [(table > 0).astype(np.float64) for table in tables]
     return [found > 0 for found in marginals(chosen, marks, lambda table: np.minimum(table, 1.0))]
 
 
 def count_roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequence[int]) -> int:
-    """How often a term of any marginal is rounded, at most: forwards in every step, then back.
+    """Return how often a term of any marginal is rounded, at most: forwards in every step, then
+    back.
 
     The outside of a table adds up as many terms as its step has for each of its cells.
     """
@@ -88,13 +92,14 @@ def count_roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequ
 
 
 def _join(inside: list[AnyTable], step: Step) -> AnyTable:
+    """Return the product of the tables a step joins."""
     named = zip((inside[place] for place in step.places), step.labels, strict=False)
     taken = [part for pair in named for part in pair]
     return _einsum(*taken, step.kept, optimize=step.terms > TERMS_WITHOUT_BLAS)
 
 
 def _outside_of_input(inside: list[AnyTable], step: Step, told: AnyTable, turn: int) -> AnyTable:
-    """The outside of one of the factors a step joined, from that of their product."""
+    """Return the outside of one of the factors a step joined, from that of their product."""
     others = [(told, step.kept)]
     if len(step.places) > 1:
         others.append((inside[step.places[1 - turn]], step.labels[1 - turn]))
@@ -105,7 +110,7 @@ def _outside_of_input(inside: list[AnyTable], step: Step, told: AnyTable, turn: 
 def _sum_onto(
     own: AnyTable, labels: list[int], *others: tuple[AnyTable, list[int]], large: bool = False
 ) -> AnyTable:
-    """The product of `others` summed onto `labels`, the same for what none of them names."""
+    """Return the product of `others` summed onto `labels`, the same for what none of them names."""
     named = {label for _, several in others for label in several}
     kept = [label for label in labels if label in named]
     found = _einsum(*(part for pair in others for part in pair), kept, optimize=large)

@@ -59,7 +59,7 @@ class Factored(Protocol):
     @property
     def depth(self) -> float: ...
     def factors(self, among: Iterable[int]) -> list[Factor]:
-        """One for each of the variables, in their order, and then any others."""
+        """Return one for each of the variables, in their order, and then any others."""
         ...
 
 
@@ -72,6 +72,7 @@ class NetworkComponent:
     """
 
     def __init__(self, net: Factored, nodes: Sequence[int], contributions: Sequence[Ints]) -> None:
+        """Code what the values add as one number each; refused when the sum has too many values."""
         self.net = net
         self.nodes = tuple(nodes)
         self.asked = self.nodes  # the variables that are secrets; of several alike one is enough
@@ -101,7 +102,7 @@ class NetworkComponent:
         return self.net.depth > DEEPEST_LINEAR
 
     def deepest(self, probability: float) -> float:
-        """How many scales apart answers may lie given an event before what was lost decides.
+        """Return how many scales apart answers may lie given an event before what was lost decides.
 
         Joint masses below e^-708 may be lost, of as many outcomes as there are. Given an event of
         this probability they are that much larger, and the density is at least e^-span. Below
@@ -120,7 +121,9 @@ class NetworkComponent:
         return 2.0 * once if self.lossy else once  # wide numbers are added with two
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-        """For every value of every variable: law of the sum, probability, variable and name."""
+        """Return, for every value of every variable, the law of the sum, its probability, variable
+        and name.
+        """
         self._affordable()
         laws, prior = self._laws()
         owner = np.repeat(self.asked, [self.net.sizes[v] for v in self.asked])
@@ -132,7 +135,7 @@ class NetworkComponent:
         return laws, prior, owner, names
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """The law of the sum given the values that `seen` allows some variables."""
+        """Return the law of the sum given the values that `seen` allows some variables."""
         weight = self._weight((), seen)
         total = float(weight.sum())
         if self.lossy and total < MIN_SECRET_PROBABILITY:
@@ -140,7 +143,7 @@ class NetworkComponent:
         return GivenSum(weight / total if total > 0 else weight, total)
 
     def _laws(self) -> tuple[Floats, Floats]:
-        """The laws given each value of each variable, and how likely it is."""
+        """Return the laws given each value of each variable, and how likely it is."""
         rows, what = [], f"the search for laws of a sum over {len(self.nodes)} variables"
         for number, v in enumerate(self.asked):
             doing(what, number, len(self.asked))
@@ -155,7 +158,7 @@ class NetworkComponent:
         return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
 
     def _followed(self) -> tuple[Floats, Floats]:
-        """`_laws` without underflow."""
+        """Return `_laws` without underflow."""
         self._affordable(WIDE_WORK_FACTOR)
         found = [self._wide_weight((v,), {}) for v in self.asked]
         everything = found[0].total()
@@ -168,14 +171,14 @@ class NetworkComponent:
         return np.concatenate(laws), np.concatenate(prior)
 
     def _followed_given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """`given` without underflow."""
+        """Return `given` without underflow."""
         table, everything = self._wide_weight((), seen), self._wide_weight((), {}).total()
         total = table.total()
         chance = max(float(total.over(everything)), LEAST_NORMAL) if total.possible else 0.0
         return GivenSum(table.over(total), chance)
 
     def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
-        """P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
+        """Return P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
         return self._weight((v,), seen or {})
 
     @cached_property
@@ -207,6 +210,7 @@ class NetworkComponent:
         return spread + [Factor(f.scope, f.table[..., None]) for f in factors[len(spread) :]]
 
     def _weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
+        """Return P(keep, sum = code) times the likelihoods in `seen`, (values.., codes)."""
         factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
         found = weighted_sum_product(
             factors, self.net.sizes, keep, self.width, self.net.elimination_order
@@ -216,7 +220,7 @@ class NetworkComponent:
         return padded
 
     def _wide_weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
-        """`_weight` in numbers that never underflow."""
+        """Return `_weight` in numbers that never underflow."""
         factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
         return wide_weighted_sum_product(
             factors, self.net.sizes, keep, self.width, self.net.elimination_order
@@ -224,19 +228,21 @@ class NetworkComponent:
 
 
 def network_parts(net: BayesNet, query: NamedSum) -> SumParts:
-    """The connected components of a network."""
+    """Return the connected components of a network."""
     added = contribution_steps(query, net.variables, net.domains)
     return single_parts([NetworkComponent(net, part, added) for part in net.parts])
 
 
 def single_parts(components: Sequence[NetworkComponent]) -> SumParts:
-    """Components that occur once each."""
+    """Return components that occur once each, as parts of a sum."""
     home = {v: c for c, component in enumerate(components) for v in component.nodes}
     return SumParts(tuple(components), (1,) * len(components), home)
 
 
 def can_convolve(net: BayesNet, query: NamedSum) -> bool:
-    """Whether the laws of a sum given every value of every variable are found by convolution."""
+    """Return whether the laws of a sum given every value of every variable are found by
+    convolution.
+    """
     added = contribution_steps(query, net.variables, net.domains)
     try:
         return all(
@@ -247,6 +253,7 @@ def can_convolve(net: BayesNet, query: NamedSum) -> bool:
 
 
 def _spread_along_code(table: Floats, codes: Ints) -> Floats:
+    """Return a factor with one more axis, along which each value's entry lies at what it adds."""
     out = np.zeros((*table.shape, int(codes.max()) + 1))
     for value, code in enumerate(codes.tolist()):
         out[..., value, code] = table[..., value]

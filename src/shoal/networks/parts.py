@@ -38,18 +38,19 @@ class Component(Protocol):
     @property
     def lossy(self) -> bool: ...
     def deepest(self, probability: float) -> float:
-        """How many scales apart answers may lie before masses that were lost can decide.
+        """Return how many scales apart answers may lie before masses that were lost can decide.
 
         Given an event of this probability. It matters only where something was lost.
         """
         ...
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """The law of the sum given what is known of some variables (by their numbers)."""
+        """Return the law of the sum given what is known of some variables (by their numbers)."""
         ...
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-        """For every value of every variable: law of the sum, probability, variable and name.
+        """Return, for every value of every variable, the law of the sum, its probability, variable
+        and name.
 
         Variables that are alike may be represented by one of them.
         """
@@ -69,7 +70,8 @@ class Parted(Protocol):
 
     def __hash__(self) -> int: ...
     def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
-        """The components of a sum; with `alike`, those that follow one law may be one, with copies.
+        """Return the components of a sum; with `alike`, those that follow one law may be one, with
+        copies.
 
         Variables of parts that are alike are then known by one of them.
         """
@@ -86,7 +88,8 @@ class Independent:
 
 
 def independent_parts(model: Parted, query: NamedSum, secrets: Secrets) -> Independent:
-    """Every conditional law of `query` that `secrets` compare, by elimination and convolution.
+    """Return every conditional law of `query` that `secrets` compare, by elimination and
+    convolution.
 
     Impossible secrets are left out. Kept for the next call.
     """
@@ -95,6 +98,7 @@ def independent_parts(model: Parted, query: NamedSum, secrets: Secrets) -> Indep
 
 @lru_cache(maxsize=16)
 def _independent_parts(model: Any, query: NamedSum, secrets: Any) -> Independent:
+    """Return what `independent_parts` does, kept for the next call."""
     named = named_pairs(secrets)
     if named is None and not each_entry(secrets):
         raise InputError(f"a network has no secrets of the kind {type(secrets).__name__}")
@@ -116,6 +120,7 @@ def _independent_parts(model: Any, query: NamedSum, secrets: Any) -> Independent
 
 
 def _entry_secrets(component: Component, number: int) -> SecretsPart:
+    """Return the laws of one component given each value of each of its variables."""
     laws, prior, owner, names = component.each_entry()
     possible = np.flatnonzero(prior > 0)
     pairs = (owner[:, None] == owner[None, :]) & ~np.eye(len(owner), dtype=bool)
@@ -137,7 +142,9 @@ def _event_secrets(
     components: tuple[Component, ...],
     home: dict[int, int],
 ) -> SecretsPart | None:
-    """Two events, compared on all components that either is about; None when one is impossible."""
+    """Return two events, compared on all components that either is about; None when one is
+    impossible.
+    """
     spans = tuple(sorted({home[v] for seen in events for v in seen}))
     if not spans:
         return None
@@ -176,7 +183,7 @@ def _event_secrets(
 
 
 def _convolve_all(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]:
-    """The law of the sum of independent vectors."""
+    """Return the law of the sum of independent vectors."""
     support, law = values[0], laws[0]
     for others, other in zip(values[1:], laws[1:], strict=True):
         support, law = convolve_sums(support, law, others, other)
@@ -184,7 +191,7 @@ def _convolve_all(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]
 
 
 def convolve_sums(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints, Floats]:
-    """The law of the sum of two independent vectors."""
+    """Return the law of the sum of two independent vectors."""
     if len(values) * len(others) > MAX_PAIRS_OF_VALUES:
         raise TooLarge(
             f"sums with {len(values)} and {len(others)} values are too many to be added; "

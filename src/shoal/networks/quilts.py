@@ -49,17 +49,17 @@ class NodeCost(NamedTuple):
 
 
 def strategy_for(net: BayesNet) -> Strategy:
-    """Every set where all components are small; otherwise separators by distance."""
+    """Return every set where all components are small; otherwise separators by distance."""
     return "all" if max(map(len, net.parts)) <= MAX_NODES_ALL_SETS else "distance"
 
 
 def nearby(net: BayesNet, node: int, quilt: Sequence[int]) -> frozenset[int]:
-    """N: the variables, `node` among them, that `quilt` does not d-separate from `node`."""
+    """Return N: the variables, `node` among them, that `quilt` does not d-separate from `node`."""
     return d_connected(net.above, node, quilt) | {node}
 
 
 def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt, ...]:
-    """The useful quilts of one variable: fewer nearby only for more influence.
+    """Return the useful quilts of one variable: fewer nearby only for more influence.
 
     The empty quilt is always among them. They do not depend on epsilon, so all plans for the same
     network share them (Theorem 4.4).
@@ -84,7 +84,9 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
 
 @lru_cache(maxsize=64)
 def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, ...], ...]:
-    """`node_quilts` of every variable. Refused beyond 128 tied variables."""
+    """Return `node_quilts` of every variable; refused beyond 128 tied variables. Refused beyond 128
+    tied variables.
+    """
     tied = max(map(len, net.parts))
     if tied > MAX_TIED_NODES:
         raise Refused(
@@ -101,7 +103,7 @@ def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, 
 def family_quilts(
     nets: Sequence[BayesNet], strategy: Strategy
 ) -> tuple[tuple[NodeQuilt, ...], ...]:
-    """The quilts of networks with one structure, each with its largest influence over them.
+    """Return the quilts of networks with one structure, each with its largest influence over them.
 
     This is Algorithm 2 as printed: one quilt has to serve all members. `network_quilts` of each
     member by itself never needs more noise, since an adversary holds one of them.
@@ -126,7 +128,9 @@ def family_quilts(
 def quilt_sigma(
     quilts: Sequence[Sequence[NodeQuilt]], epsilon: float
 ) -> tuple[float, tuple[NodeCost, ...]]:
-    """max_i min_Q |N| / (epsilon - e), for a 1-Lipschitz query, and each variable's choice."""
+    """Return max_i min_Q |N| / (epsilon - e), for a 1-Lipschitz query, and each variable's
+    choice.
+    """
     costs = tuple(
         min(NodeCost(_quilt_scale(q, epsilon), node, q) for q in several)
         for node, several in enumerate(quilts)
@@ -135,7 +139,9 @@ def quilt_sigma(
 
 
 def quilt_loss(quilts: Sequence[Sequence[NodeQuilt]], eta: float) -> float:
-    """max_i min_Q (|N|·eta + e): what any release that is eta-DP for one entry tells. Rounds up."""
+    """Return max_i min_Q (|N|·eta + e), the most that any release which is eta-DP for one entry
+    tells. Rounds up.
+    """
     return max(
         min((q.nearby * eta + q.influence) * (1.0 + 4.0 * UNIT) for q in several)
         for several in quilts
@@ -143,7 +149,9 @@ def quilt_loss(quilts: Sequence[Sequence[NodeQuilt]], eta: float) -> float:
 
 
 def _influence_or_inf(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
-    """The influence, or inf where its law is too large to compute: such a quilt is not used."""
+    """Return the influence, or inf where its law is too large to compute: such a quilt is not
+    used.
+    """
     return unless_refused(lambda: network_influence(net, node, quilt), math.inf)
 
 
@@ -155,7 +163,7 @@ def _quilt_scale(quilt: NodeQuilt, epsilon: float) -> float:
 
 
 def _candidate_sets(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tuple[int, ...]]:
-    """Sets that may be quilts, the empty one first, none twice."""
+    """Yield sets that may be quilts, the empty one first, none twice."""
     part = next(part for part in net.parts if node in part)
     others = [v for v in part if v != node]
     if strategy == "all":
@@ -174,7 +182,7 @@ def _candidate_sets(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tu
 
 
 def _thinned_rings(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
-    """Rings around a variable in the moral graph, thinned out one by one.
+    """Yield rings around a variable in the moral graph, thinned out one by one.
 
     A ring separates in the moral graph and so d-separates. Then the member whose loss brings the
     fewest variables nearby is dropped, and so on: every set on the way is a candidate.
@@ -191,7 +199,9 @@ def _thinned_rings(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
 
 
 def _undominated(quilts: Iterable[NodeQuilt]) -> tuple[NodeQuilt, ...]:
-    """The quilts no other beats in both respects, most variables nearby first; of equals one."""
+    """Return the quilts no other beats in both respects, most variables nearby first; of equals
+    one.
+    """
     kept: list[NodeQuilt] = []
     for quilt in sorted(quilts, key=lambda quilt: (quilt.nearby, quilt.influence)):
         if math.isfinite(quilt.influence) and all(q.influence > quilt.influence for q in kept):
@@ -252,6 +262,7 @@ class NetworkQuilts:
         return f"{self._strategy}:{self._net.fingerprint}"
 
     def scale(self, epsilon: float) -> tuple[float, tuple[str, tuple[NetworkQuilt, ...]]]:
+        """Return the noise scale by quilts, and the strategy with each variable's quilt."""
         sigma, costs = quilt_sigma(network_quilts(self._net, self._strategy), epsilon)
         return sigma, (self._strategy, tuple(_active_quilt(self._net, cost) for cost in costs))
 
@@ -266,6 +277,7 @@ class NetworkQuilts:
 
 
 def _active_quilt(net: BayesNet, cost: NodeCost) -> NetworkQuilt:
+    """Return the stored form of the quilt a variable uses."""
     return NetworkQuilt(
         variable=net.variables[cost.node],
         quilt=tuple(net.variables[v] for v in cost.quilt.quilt),

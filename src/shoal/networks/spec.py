@@ -56,7 +56,7 @@ _NODE_RULE = "it must have values and table, may have parents, and nothing else"
 
 
 def parse_node(value: object) -> dict[str, Any]:
-    """One variable of a network: values, table, and parents if it has any."""
+    """Return one variable of a network: values, table, and parents if it has any."""
     if not isinstance(value, Mapping) or not {"values", "table"} <= set(value) <= {
         "values",
         "table",
@@ -104,6 +104,7 @@ class PairSecrets(SecretsSection):
     pairs: list[Pair] = Field(min_length=1, description="pairs of event names")
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> SecretPairs:
+        """Return the pairs of events; refused when a pair names no event."""
         events = {name: Event.of(name, where) for name, where in self.events.items()}
         for index, pair in enumerate(self.pairs):
             for name in pair:
@@ -126,6 +127,7 @@ class NetworkModel(ModelSection):
     )
 
     def model(self, folder: Path) -> BayesNet:
+        """Return the network that the section writes out."""
         return BayesNet(
             variables=tuple(self.nodes),
             domains=tuple(tuple(own["values"]) for own in self.nodes.values()),
@@ -162,6 +164,7 @@ class ContagionModel(ModelSection):
 
     @model_validator(mode="after")
     def _one_graph_and_one_law(self) -> ContagionModel:
+        """Refuse a section without exactly one graph and one law."""
         graphs = [self.sizes, self.edges, self.edges_file]
         if sum(given is not None for given in graphs) != 1:
             raise PydanticCustomError(
@@ -179,6 +182,7 @@ class ContagionModel(ModelSection):
         return self
 
     def model(self, folder: Path) -> Contagion:
+        """Return the contagion model; edges are read from a file where the section names one."""
         law = _law_argument(self)
         if self.sizes is not None:
             if sum(self.sizes) > MOST_PEOPLE_WRITTEN:
@@ -206,6 +210,7 @@ class VariableQuery(QuerySection):
     unit: Text = Field("units", description="the unit of the weights, in reports")
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> VariableSum:
+        """Return the sum over the variables of the model; refused for models without variables."""
         model = family[0]
         if not isinstance(model, JointTable | BayesNet | Contagion):
             raise SpecError(
@@ -216,11 +221,12 @@ class VariableQuery(QuerySection):
 
 
 def network_file(path: Path) -> BayesNet:
-    """The network of a .bif file, plain or compressed."""
+    """Return the network of a .bif file, plain or compressed."""
     return BayesNet.from_bif(path)
 
 
 def _law_argument(section: ContagionModel) -> Any:
+    """Return the law by size that `Contagion` takes: a function, a list or a mapping."""
     if section.rate is not None:
         return exponential_law(float(section.rate))
     if section.law is not None:
@@ -235,6 +241,7 @@ def _law_argument(section: ContagionModel) -> Any:
 
 
 def _read_edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
+    """Return the pairs of people in the section's file; refused when a line is no pair."""
     assert section.edges_file is not None
     path = folder / section.edges_file
     if path.suffix == ".parquet":
@@ -259,6 +266,7 @@ def _read_edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
 
 
 def _read_parquet(path: Path, name: str) -> Any:
+    """Return a Parquet table of two columns without empty cells; refused when it is none."""
     from shoal.data.frames import parquet_whole
 
     try:

@@ -35,6 +35,7 @@ class JointTable(Law):
     probability: Floats
 
     def __post_init__(self) -> None:
+        """Check shape and numbers, and store the law locked."""
         variables = checked_states(self.variables, "variables")
         domains = tuple(checked_states(domain, "a domain") for domain in self.domains)
         if len(domains) != len(variables):
@@ -64,7 +65,7 @@ class JointTable(Law):
         variables: Sequence[str] | None = None,
         domains: Sequence[Sequence[Any]] | None = None,
     ) -> Self:
-        """A table from nested lists: variables X1, X2, … with values 0, 1, … by default."""
+        """Return a table from nested lists: variables X1, X2, … with values 0, 1, … by default."""
         array = numbers(probability, "probability")
         names = variables or [f"X{i + 1}" for i in range(array.ndim)]
         values = domains or [range(n) for n in array.shape]
@@ -84,7 +85,7 @@ class JointTable(Law):
         return len(self.variables)
 
     def event(self, where: Mapping[str, str | Sequence[str]]) -> npt.NDArray[np.bool_]:
-        """The outcomes in which every named variable takes one of its given values."""
+        """Return the outcomes in which every named variable takes one of its given values."""
         mask = np.ones(self.probability.shape, dtype=bool)
         for name, values in where.items():
             axis = self._axis(name)
@@ -102,7 +103,7 @@ class JointTable(Law):
         return mask
 
     def given(self, where: Mapping[str, str | Sequence[str]]) -> Floats:
-        """The joint law given an event; refused when the event is impossible."""
+        """Return the joint law given an event; refused when the event is impossible."""
         kept = np.where(self.event(where), self.probability, 0.0)
         total = kept.sum()
         if not total > 0:
@@ -110,7 +111,7 @@ class JointTable(Law):
         return np.asarray(kept / total)
 
     def marginal(self, *names: str) -> Floats:
-        """The joint law of some variables, axes in the order named."""
+        """Return the joint law of some variables, axes in the order named."""
         axes = [self._axis(name) for name in names]
         others = tuple(axis for axis in range(self.probability.ndim) if axis not in axes)
         reduced = self.probability.sum(axis=others)
@@ -123,7 +124,7 @@ class JointTable(Law):
         return self.variables.index(name)
 
     def sample(self, rng: Rng) -> tuple[str, ...]:
-        """One random outcome, a value per variable."""
+        """Return one random outcome, a value per variable."""
         flat = categorical(self.probability.ravel(), float(uniforms(1, rng)[0]))
         place = np.unravel_index(flat, self.probability.shape)
         return tuple(domain[int(i)] for domain, i in zip(self.domains, place, strict=True))
@@ -174,7 +175,7 @@ def admit_variables(
 def normalised_table(
     law: Wide, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
 ) -> JointTable:
-    """A joint law that is proportional to products of many numbers, as a table.
+    """Return a joint law that is proportional to products of many numbers, as a table.
 
     Refused when some possible outcome has a probability below 2.2e-308: a table that has lost it
     would promise something about another law.

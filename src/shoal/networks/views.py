@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def variable_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, Any] | None:
-    """Name to checked record, for every row of a file with a column per variable of the network.
+    """Return name to checked record, for every row of a file with a column per variable.
 
     Rows are named by the column `series`, or numbered from 1. Each is a record by itself: the law
     of the network is about one. None where a column of states is named, or there is no network.
@@ -47,7 +47,7 @@ def variable_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str
 
 
 def _read_rows(net: BayesNet, data: Paths, series: str | None) -> pl.DataFrame:
-    """The columns of the network's variables, and of the names, in all files that match."""
+    """Return the columns of the network's variables, and of the names, in all files that match."""
     import polars as pl
 
     from shoal.data.read import load, matching
@@ -73,6 +73,7 @@ def _read_rows(net: BayesNet, data: Paths, series: str | None) -> pl.DataFrame:
 
 
 def _check_row(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str) -> Any:
+    """Return one row as a record; refused when a value is not the variable's own."""
     for variable, domain in zip(net.variables, net.domains, strict=True):
         if row[variable] not in domain:
             raise DataError(
@@ -83,7 +84,9 @@ def _check_row(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str)
 
 
 def _series_hint(plan: Plan, columns: NamedColumns) -> str:
-    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    """Return what is likely wrong when rows of people are told apart, but people are the
+    entries.
+    """
     from shoal.networks.contagion import Contagion
 
     if columns.series is None or not isinstance(plan.task.family[0], Contagion):
@@ -92,5 +95,5 @@ def _series_hint(plan: Plan, columns: NamedColumns) -> str:
 
 
 def release_view(plan: Plan) -> ReleaseView:
-    """How the variables of a network are read."""
+    """Return how the variables of a network are read."""
     return ReleaseView(read=variable_records, hint=_series_hint)

@@ -40,7 +40,8 @@ SETTLED_CHANGE = 1e-13  # relative change at which longer walks no longer matter
 
 
 def reaches(net: BayesNet, moves: Floats) -> Floats:
-    """A bound of reach(i) for every variable, in units of eta; all inf when walks never fade.
+    """Return a bound of reach(i) for every variable, in units of eta; all inf when walks never
+    fade.
 
     Rounds up. `moves` (variables) says how far each variable moves the release, in the same
     units. All walks from i weigh reach(i) times the closed ones, which weigh at least
@@ -70,7 +71,8 @@ def reaches(net: BayesNet, moves: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def contractions(net: BayesNet) -> Floats:
-    """κ(i, j) for all pairs of variables; 1 where a zero in a table lets X_i rule values out.
+    """Return κ(i, j) for all pairs of variables; 1 where a zero in a table lets X_i rule values
+    out.
 
     1 too where products of tables are so small that they lose digits. Refused when a variable and
     those it is tied to have too many values together.
@@ -91,7 +93,7 @@ def contractions(net: BayesNet) -> Floats:
 
 
 def _contraction(weights: Floats, factors: int) -> float:
-    """tanh(δ/4) over pairs of values along the first axis; the last one holds the laws."""
+    """Return tanh(δ/4) over pairs of values along the first axis; the last one holds the laws."""
     if (weights < LOST).any():
         return 1.0
     logs = np.log(weights)

@@ -35,11 +35,13 @@ class RecordGuesses:
     tied_after: Floats
 
     def right(self, beliefs: Floats) -> float:
-        """The share of records whose likeliest value is the true one."""
+        """Return the share of records whose likeliest value is the true one."""
         return float((beliefs.argmax(axis=1) == self.truth).mean())
 
     def distance(self, beliefs: Floats) -> float:
-        """Mean l1 distance between the true value and the guess of least expected distance."""
+        """Return the mean l1 distance between the true value and the guess of least expected
+        distance.
+        """
         apart = np.abs(self.places[:, None, :] - self.places[None, :, :]).sum(axis=2)
         guess = (beliefs @ apart).argmin(axis=1)
         return float(apart[guess, self.truth].mean())
@@ -52,7 +54,7 @@ def guess_values(
     scale: float,
     truth: Ints,
 ) -> RecordGuesses:
-    """What somebody who knows everybody else's value believes about each record.
+    """Return the beliefs about each record of an adversary who knows the values of all others.
 
     With ties: P(x | tied values) ∝ P(x) · Π over ties of P(value there | x), exact where ties form
     no loop and the law is that of a field. A release of Σ weights with Laplace noise of `scale`
@@ -88,7 +90,8 @@ def guess_values(
 
 
 def _own_and_pair_laws(model: Dependence | PairwiseField) -> tuple[Floats, Floats]:
-    """A law of each record by itself, and per tie P(second = y | first = x) up to a constant.
+    """Return a law of each record by itself, and per tie P(second = y | first = x) up to a
+    constant.
 
     Of pairwise laws: the record's own margin, and law(x, y) / (margin(x) margin(y)), so that a
     product over ties counts the margin once. Of a field: own and potentials as they are.
@@ -110,7 +113,7 @@ def _own_and_pair_laws(model: Dependence | PairwiseField) -> tuple[Floats, Float
 
 
 def _normalise_logs(logs: Floats) -> Floats:
-    """Rows of log-weights as laws; a row that rules out everything counts all alike."""
+    """Return rows of log-weights as laws; a row that rules out everything counts all alike."""
     top = logs.max(axis=1, keepdims=True)
     weights = np.exp(np.where(np.isfinite(top), logs - top, 0.0))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -120,13 +123,14 @@ def _normalise_logs(logs: Floats) -> Floats:
 
 
 def entropy_bits(law: Floats) -> float:
-    """H = -Σ p log2 p; 0 log 0 is 0."""
+    """Return H = -Σ p log2 p; 0 log 0 is 0."""
     seen = law[law > 0]
     return float(-(seen * np.log2(seen)).sum())
 
 
 def gain_bits(after: Floats, before: Floats) -> float:
-    """Σ after · log2(after / before): what an observation added to a belief. inf from nothing.
+    """Return Σ after · log2(after / before): what an observation added to a belief. inf from
+    nothing.
 
     For an ε-DP release and an adversary who knows everybody else it is at most ε·log2 e for *every*
     output, since no belief then grows by more than e^ε.
@@ -138,7 +142,7 @@ def gain_bits(after: Floats, before: Floats) -> float:
 
 
 def bits_allowed(epsilon: float) -> float:
-    """ε·log2 e: the most bits an ε-DP release tells, in expectation over its outputs.
+    """Return ε·log2 e: the most bits an ε-DP release tells, in expectation over its outputs.
 
     Liu et al. 2016, Theorem 2, prints ε: that is the bound in nats. The mutual information between
     one record and the output, all other records known, is the mean of log ratios of at most ε.
@@ -147,7 +151,7 @@ def bits_allowed(epsilon: float) -> float:
 
 
 def largest_fall_bits(prior: Floats, epsilon: float) -> float:
-    """The most the entropy of a belief can fall after one single output of an ε-DP release.
+    """Return the most the entropy of a belief can fall after one single output of an ε-DP release.
 
     max over r in [1, e^ε]^k of H(prior) - H(prior·r / Σ prior·r). It may exceed ε·log2 e: only
     the mean over outputs is bounded so. Entropy is concave along each coordinate of r, so r is 1

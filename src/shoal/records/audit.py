@@ -47,13 +47,13 @@ class WorstLaw(NamedTuple):
 
 
 def list_outcomes(model: Dependence) -> Ints:
-    """All outcomes as rows of cells, the last record varying fastest."""
+    """Return all outcomes as rows of cells, the last record varying fastest."""
     size, count = model.domain.size, model.records
     return np.stack(np.unravel_index(np.arange(size**count), (size,) * count), axis=1)
 
 
 def has_joint_law(model: Dependence) -> bool:
-    """Whether any joint law has the model's pairwise laws, up to the solver's tolerance."""
+    """Return whether any joint law has the model's pairwise laws, up to the solver's tolerance."""
     from scipy.optimize import linprog
 
     rows, known = _pair_equations(model, list_outcomes(model))
@@ -62,7 +62,7 @@ def has_joint_law(model: Dependence) -> bool:
 
 
 def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float) -> WorstLaw | None:
-    """The joint law with the model's pairs under which noise of `scale` tells most.
+    """Return the joint law with the model's pairs under which noise of `scale` tells most.
 
     answers (outcomes, labels) and outputs (count, labels) are in one unit. For each record i,
     values a, a' and output o the ratio E[K(o-F) | a] / E[K(o-F) | a'] is linear over linear in
@@ -96,7 +96,9 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
 def _solve_program(
     values: Ints, pair: tuple[int, int], kernel: Floats, equations: tuple[Floats, Floats]
 ) -> tuple[Floats, float, float] | None:
-    """The law with the largest ratio for one record, pair of values and output, and its slack."""
+    """Return the law with the largest ratio for one record, pair of values and output, and its
+    slack.
+    """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -122,7 +124,9 @@ def _solve_program(
 
 
 def _pair_equations(model: Dependence, grid: Ints) -> tuple[Floats, Floats]:
-    """Rows and right sides: the sum over outcomes with (x, y) at a tie is its probability."""
+    """Return rows and right sides: the sum over outcomes with (x, y) at a tie is its
+    probability.
+    """
     size = model.domain.size
     rows, known = [np.ones(len(grid))], [1.0]
     for (one, other), which in zip(model.ties.tolist(), model.law_of, strict=True):
@@ -134,7 +138,7 @@ def _pair_equations(model: Dependence, grid: Ints) -> tuple[Floats, Floats]:
 
 
 def _value_pairs(model: Dependence, record: int) -> list[tuple[int, int]]:
-    """The ordered pairs of values the record takes, but for the very rare."""
+    """Return the ordered pairs of values the record takes, but for the very rare."""
     near = model.neighbours()
     mine = np.flatnonzero(near.record == record)
     if not len(mine):  # no tie: any law, every value possible
@@ -165,7 +169,7 @@ LARGE_FIELD = "the field itself: it is too large to be written out, only the upp
 
 
 def dependence_finding(setting: AuditCase) -> Finding:
-    """The worst law of any component, and the bound of conditional means.
+    """Return the worst law of any component, and the bound of conditional means.
 
     An adversary who knows the records of all other components is as strong as any: they are
     independent, so only what they add to the answer is known. Equal components are tried once.
@@ -195,7 +199,9 @@ def dependence_finding(setting: AuditCase) -> Finding:
 
 
 def field_finding(setting: AuditCase) -> Finding:
-    """The loss itself when the field is a network or a small table, else what reach allows."""
+    """Return the loss itself when the field is a network or a small table, else what reach
+    allows.
+    """
     model = setting.model
     assert isinstance(model, PairwiseField)
     upper = entry_bound(model, setting.query, setting.eta)
@@ -206,13 +212,13 @@ def field_finding(setting: AuditCase) -> Finding:
 
 
 def ties_bound(setting: AuditCase, model: Dependence) -> float:
-    """The least of group privacy and, for Laplace noise on a sum, conditional means."""
+    """Return the least of group privacy and, for Laplace noise on a sum, conditional means."""
     bound = entry_bound(model, setting.query, setting.eta)
     return min(bound, model.noise_bound(setting.query, setting.noise))
 
 
 def _component_finding(setting: AuditCase, part: Dependence, members: Ints) -> Finding | None:
-    """The worst law of one component, audited as a table; None when no law has its pairs."""
+    """Return the worst law of one component, audited as a table; None when no law has its pairs."""
     if part.records == 1:
         eta = eta_above(setting.eta)
         return Finding(lower=eta, upper=eta)
@@ -231,7 +237,7 @@ def _component_finding(setting: AuditCase, part: Dependence, members: Ints) -> F
 
 
 def _tree_law_finding(setting: AuditCase, part: Dependence) -> Finding:
-    """What the one law tells in which a large component depends along its ties only."""
+    """Return what the one law tells in which a large component depends along its ties only."""
     nothing = Finding(lower=0.0, upper=0.0)
     try:
         field = field_of_pairs(part)
@@ -241,7 +247,7 @@ def _tree_law_finding(setting: AuditCase, part: Dependence) -> Finding:
 
 
 def _field_law_finding(setting: AuditCase, field: PairwiseField) -> Finding | None:
-    """The loss under a field that is a network or a small table; None when it is neither."""
+    """Return the loss under a field that is a network or a small table; None when it is neither."""
     law = as_network(field)
     if as_field(law) is not None and not summable(law):
         return None
@@ -254,7 +260,7 @@ def _field_law_finding(setting: AuditCase, field: PairwiseField) -> Finding | No
 
 
 def _as_table(part: Dependence, members: Ints, worst: WorstLaw) -> tuple[JointTable, SecretPairs]:
-    """The law found, and the one pair of facts it was found for."""
+    """Return the law found, and the one pair of facts it was found for."""
     states = part.states
     assert states is not None  # asked for before
     names = [f"record {member}" for member in members.tolist()]
@@ -276,7 +282,7 @@ def _candidate_outputs(answers: Floats) -> Floats:
 
 
 def _different_components(model: Dependence) -> list[tuple[Dependence, Ints]]:
-    """The model of each component, and its records; equal ones once."""
+    """Return the model of each component, and its records; equal ones once."""
     names = model.components()
     order = np.argsort(names, kind="stable")
     starts = np.flatnonzero(np.diff(names[order], prepend=-1))
@@ -303,7 +309,7 @@ def _with_law_name(found: Finding, law: str) -> Finding:
 
 
 def groups_finding(setting: AuditCase) -> Finding:
-    """The loss itself, n·L/scale for groups of n: no law tells more, and equal records do.
+    """Return the loss itself, n·L/scale for groups of n: no law tells more, and equal records do.
 
     All records of one group take the value a, or all the value b, with the same chance, and
     everybody else is known. Where the output is beyond all answers, on the side of a in every
@@ -333,5 +339,7 @@ def groups_finding(setting: AuditCase) -> Finding:
 
 
 def _extreme_output(gap: Floats) -> tuple[float, ...]:
-    """An output beyond all answers wherever two values differ; elsewhere any answer will do."""
+    """Return an output beyond all answers wherever two values differ; elsewhere any answer will
+    do.
+    """
     return tuple(math.copysign(math.inf, step) if step else 0.0 for step in gap.tolist())

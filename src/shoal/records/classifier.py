@@ -90,7 +90,8 @@ class Objective:
         return np.asarray(curved + self.regularisation * np.eye(len(weights)))
 
     def distance(self, weights: Floats) -> float:
-        """At most this far, in the l2 norm, is the minimiser of J: |gradient| / λ. Rounds up.
+        """Return a bound of the l2 distance to the minimiser of J: |gradient| / λ. Rounds up.
+        Rounds up.
 
         J is λ-strongly convex, so λ|v - v*| ≤ |gradient of J at v|. To the computed gradient the
         most its rounding can hide is added.
@@ -109,7 +110,7 @@ class Objective:
 def hidden_gradient(
     loss: MarginLoss, shape: tuple[int, int], longest: float, length: float, regularisation: float
 ) -> float:
-    """The most that rounding can hide of the gradient at weights v with |v| = length.
+    """Return the most that rounding can hide of the gradient at weights v with |v| = length.
 
     Each margin is off by p·u·R|v|, each slope by the loss's curvature times that plus 8u, the sum
     over n rows by n·u (any order of adding), the rest by 4u, with (n, p) = shape, R = longest, u
@@ -122,7 +123,7 @@ def hidden_gradient(
 
 
 def minimise(objective: Objective, tolerance: float) -> Floats:
-    """Weights certified to lie within `tolerance` of the minimiser of J, in the l2 norm.
+    """Return weights certified to lie within `tolerance` of the minimiser of J, in the l2 norm.
 
     Newton's steps with backtracking reach it in a few rounds; should they not, an accelerated
     gradient descent, whose rate is proved, goes on from there.
@@ -143,7 +144,7 @@ def minimise(objective: Objective, tolerance: float) -> Floats:
 
 
 def _backtrack(objective: Objective, weights: Floats, step: Floats) -> Floats | None:
-    """weights - t·step for the first t = 1, 1/2, 1/4 … that lowers J enough, or None."""
+    """Return weights - t·step for the first t = 1, 1/2, 1/4 … that lowers J enough, or None."""
     here = objective.value(weights)
     fall = float(objective.gradient(weights) @ step)
     share = 1.0
@@ -157,7 +158,7 @@ def _backtrack(objective: Objective, weights: Floats, step: Floats) -> Floats | 
 
 
 def _accelerated_descent(objective: Objective, weights: Floats, tolerance: float) -> Floats:
-    """Nesterov's descent for strongly convex J, until the certificate holds."""
+    """Return weights by Nesterov's descent for strongly convex J, once the certificate holds."""
     curved = LOSSES[objective.loss].most_curved * float((objective.rows**2).sum(axis=1).max())
     condition = (curved + objective.regularisation) / objective.regularisation
     momentum = (np.sqrt(condition) - 1) / (np.sqrt(condition) + 1)
@@ -198,7 +199,7 @@ class LabelledRows:
     classes: Floats
 
     def __len__(self) -> int:
-        """How many records there are: a public number."""
+        """Return how many records there are: a public number."""
         return len(self.rows)
 
 
@@ -234,6 +235,7 @@ class LinearClassifier(Value):
     unit: ClassVar[str] = "weight"
 
     def __post_init__(self) -> None:
+        """Check the fields; refuse a tolerance that the solver cannot certify."""
         object.__setattr__(self, "records", whole(self.records, "records"))
         if not self.features:
             raise InputError("features is empty; name at least one column")
@@ -275,7 +277,7 @@ class LinearClassifier(Value):
         )
 
     def read(self, data: Any) -> LabelledRows:
-        """A pair (rows, classes): rows scaled into the norm, classes -1 and +1 (or 0 and 1).
+        """Return a pair (rows, classes): rows scaled into the norm, classes -1 and +1 (or 0 and 1).
 
         Refused for its shape only; records that are not as declared become rows of zeros.
         """
@@ -297,7 +299,7 @@ class LinearClassifier(Value):
         return LabelledRows(locked(inside * known[:, None]), locked(np.where(known, signs, 1.0)))
 
     def evaluate(self, records: LabelledRows) -> tuple[int, ...]:
-        """The minimiser, within `tolerance`, in multiples of `lattice`."""
+        """Return the minimiser, within `tolerance`, in multiples of `lattice`."""
         objective = Objective(
             rows=records.rows,
             classes=records.classes,
@@ -308,13 +310,16 @@ class LinearClassifier(Value):
         return tuple(snap([Fraction(float(weight)) for weight in weights], self.lattice))
 
     def weights(self, answer: Answer) -> tuple[Floats, float]:
-        """The coefficients and the intercept (0 without one) of a release."""
+        """Return the coefficients and the intercept (0 without one) of a release."""
         values = np.array(answer.values)
         if not self.intercept:
             return values, 0.0
         return values[:-1], float(values[-1])
 
     def _scaled(self, values: Floats) -> Floats:
+        """Return the rows scaled to just inside the norm, with a column of ones for an
+        intercept.
+        """
         largest = np.maximum(np.abs(values).max(axis=1), 1e-300)  # squares might overflow
         with np.errstate(over="ignore"):  # an infinite length makes a row of zeros
             lengths = largest * np.sqrt(((values / largest[:, None]) ** 2).sum(axis=1))
@@ -334,7 +339,8 @@ def linear_classifier(
     norm: Number = 1,
     intercept: bool = True,
 ) -> LinearClassifier:
-    """A linear classifier over `records` rows of `features`, its tolerance and lattice chosen.
+    """Return a linear classifier over `records` rows of `features`, its tolerance and lattice
+    chosen.
 
     Solver and lattice add about a thousandth each to what one record moves; the solver more where
     double precision certifies no less (some millions of records).
@@ -358,7 +364,7 @@ def linear_classifier(
 
 
 def certifiable_tolerance(query: LinearClassifier) -> float:
-    """A tolerance that the solver can certify on *every* data set of the query: public.
+    """Return a tolerance that the solver can certify on *every* data set of the query: public.
 
     CERTAIN times what rounding can hide at weights as long as a minimiser can be,
     |v*| ≤ min(R/λ, √(2/λ)): the first since slopes are at most 1, the second since
@@ -377,14 +383,14 @@ def certifiable_tolerance(query: LinearClassifier) -> float:
 
 
 def root_above(value: Fraction) -> Fraction:
-    """A rational at least √value, within 2^-40 of it (relative)."""
+    """Return a rational at least √value, within 2^-40 of it (relative)."""
     scale = 1 << 40
     numerator = value.numerator * value.denominator * scale**2
     return Fraction(math.isqrt(numerator - 1) + 1, value.denominator * scale)
 
 
 def _class_signs(classes: npt.ArrayLike, count: int) -> Floats:
-    """Classes as -1.0 and +1.0; 0.0 for what is none of -1, 0 and 1."""
+    """Return classes as -1.0 and +1.0; 0.0 for what is none of -1, 0 and 1."""
     values = numbers_or_missing(classes)
     if values.shape != (count,):
         raise DataError(f"the data has {count} rows and classes of shape {values.shape}; pair them")

@@ -31,7 +31,7 @@ MIN_LINEAR_SUM = 1e-280  # below it sums of exponentials are taken in logarithms
 
 
 def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: float = 0.0) -> Floats:
-    """sup over outputs o and pairs x, x' of log E[K(o - D_j) | x] / E[K(o - D_j) | x'].
+    """Return sup over outputs o and pairs x, x' of log E[K(o - D_j) | x] / E[K(o - D_j) | x'].
 
     Eq. (14) of Liu, Chakraborty & Mittal 2016 with its supremum, K(u) = exp(-‖u‖₁/σ), σ = scale,
     points (k, coordinates) the values of D_j. The supremum is attained where every coordinate of
@@ -53,7 +53,7 @@ def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: floa
 
 
 def printed_loss(conditional: Floats, radius: Floats, scale: float) -> Floats:
-    """max over x of log Σ_y P(y | x) exp(radius(y)/σ): Eq. (18) times ΔD_j/σ.
+    """Return max over x of log Σ_y P(y | x) exp(radius(y)/σ): Eq. (18) times ΔD_j/σ.
 
     radius(y) is the distance from y to the value of D_j farthest from it. Rounds up.
     """
@@ -68,7 +68,7 @@ def printed_loss(conditional: Floats, radius: Floats, scale: float) -> Floats:
 
 
 def _largest_gap(laws: Floats, exponent: Floats) -> Floats:
-    """The largest log-ratio between two rows at any output, one per law."""
+    """Return the largest log-ratio between two rows at any output, one per law."""
     seen = laws @ np.exp(exponent)
     never = ~(laws.sum(axis=2) > 0)
     least = np.where(never[:, :, None], math.inf, seen).min(axis=1) if never.any() else seen.min(1)
@@ -78,7 +78,7 @@ def _largest_gap(laws: Floats, exponent: Floats) -> Floats:
 
 
 def _largest_gap_in_logs(law: Floats, exponent: Floats) -> float:
-    """The same for one law in logarithms, where exp(-distance/σ) underflows."""
+    """Return the same for one law in logarithms, where exp(-distance/σ) underflows."""
     possible = law[law.sum(axis=1) > 0]
     with np.errstate(divide="ignore"):
         logs = np.log(possible)
@@ -87,7 +87,7 @@ def _largest_gap_in_logs(law: Floats, exponent: Floats) -> float:
 
 
 def _output_grid(points: Floats) -> Floats:
-    """The product grid of the coordinates of all values."""
+    """Return the product grid of the coordinates of all values."""
     axes = [np.unique(points[:, axis]) for axis in range(points.shape[1])]
     count = math.prod(len(axis) for axis in axes)
     if count > MAX_GRID_OUTPUTS:
@@ -104,7 +104,8 @@ def _output_grid(points: Floats) -> Floats:
 
 
 def correlations(model: Dependence) -> Floats:
-    """|δ| of each directed law: the largest Pearson correlation of any coordinate, in [0, 1].
+    """Return |δ| of each directed law: the largest Pearson correlation of any coordinate, in [0,
+    1].
 
     Values are the centres of their cells; a coordinate that does not vary has correlation 0.
     """
@@ -123,7 +124,7 @@ def correlations(model: Dependence) -> Floats:
 
 
 def correlated_sensitivities(model: Dependence, own: float, threshold: float) -> Floats:
-    """Σ_j |δ_ij| ΔQ over the ties of each record i and itself; |δ| below the threshold is 0.
+    """Return Σ_j |δ_ij| ΔQ over the ties of each record i and itself; |δ| below the threshold is 0.
 
     Zhu, Xiong, Li & Zhou 2015, correlated sensitivity. No promise follows from it.
     """
@@ -149,19 +150,21 @@ class Contributions(NamedTuple):
     own: float
 
     def moves(self) -> Floats:
-        """The largest l1 distance between the contributions of two values, (values, values)."""
+        """Return the largest l1 distance between the contributions of two values, (values,
+        values).
+        """
         forth = self.high[:, None, :] - self.low[None, :, :]
         back = self.high[None, :, :] - self.low[:, None, :]
         return np.asarray(np.maximum(forth, back).sum(axis=2))
 
     def radius(self) -> Floats:
-        """r(y): how far the answer can still move when a record takes the value y."""
+        """Return r(y): how far the answer can still move when a record takes the value y."""
         return np.asarray(self.moves().max(axis=1))
 
 
 def contributions(query: Query, model: Any) -> Contributions | None:
-    """What one record adds to the answer, by its value in `model.domain`; None when the query is no
-    such sum.
+    """Return what one record adds to the answer, by its value in `model.domain`; None when the
+    query is no such sum.
 
     A linear query has its weights. Any other query may say it itself by a method
     `contributions(domain)` that gives (low, high), two (values, labels) arrays of bounds in the
@@ -186,7 +189,9 @@ def contributions(query: Query, model: Any) -> Contributions | None:
 
 
 def means_bound(model: Dependence, query: Query, noise: object) -> float:
-    """What Laplace noise on a sum over tied records tells, by conditional means; inf for others."""
+    """Return what Laplace noise on a sum over tied records tells, by conditional means; inf for
+    others.
+    """
     adds = contributions(query, model)
     if adds is None or not is_laplace(noise):
         return math.inf
@@ -195,19 +200,19 @@ def means_bound(model: Dependence, query: Query, noise: object) -> float:
 
 @lru_cache(maxsize=8)
 def sensitivities(query: Query, model: Dependence) -> Floats | None:
-    """`mean_sensitivities` of a query, remembered; None when it is no sum over records."""
+    """Return `mean_sensitivities` of a query, cached; None when it is no sum over records."""
     adds = contributions(query, model)
     return None if adds is None else mean_sensitivities(model, adds)
 
 
 def float_up(value: Fraction) -> float:
-    """The least double that is not below `value`."""
+    """Return the least double that is not below `value`."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def printed_losses(model: Dependence, query: Contributions, scale: float) -> Floats:
-    """(own + Σ_j ρ_ij(σ) Δ_j)/σ for each record i, ρ by Eq. (18) in the query's own metric.
+    """Return (own + Σ_j ρ_ij(σ) Δ_j)/σ for each record i, ρ by Eq. (18) in the query's own metric.
 
     The sum is over the whole component of i: ρ = 1 where no tie says more. Rounds up.
     Liu, Chakraborty & Mittal 2016, Eq. (18), (23).
@@ -219,7 +224,8 @@ def printed_losses(model: Dependence, query: Contributions, scale: float) -> Flo
 
 
 def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:
-    """own + how far the other records are from their farthest answer on average, (records, x).
+    """Return own + how far the other records are from their farthest answer on average, (records,
+    x).
 
     For record i and its value x: the smaller of Σ_j E[r(D_j) | x] and, summed over the labels,
     max(E[S | x] - least S, largest S - E[S | x]), S = Σ_j contribution of j over the component of
@@ -244,7 +250,7 @@ def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:
 def published_losses(
     model: Dependence, own: float, scale: float, *, printed: bool, share: float = 1.0
 ) -> Floats:
-    """(ΔQ + Σ_j ρ_ij ΔQ)/σ for each record i, over its ties alone: as published, not sound.
+    """Return (ΔQ + Σ_j ρ_ij ΔQ)/σ for each record i, over its ties alone: as published, not sound.
 
     ρ is that of the record's own values, by Eq. (14) or, if `printed`, Eq. (18), at the noise that
     σ means for them, σ·ΔD/ΔQ, which is Eq. (22) for a query that is not the record itself. `share`
@@ -259,7 +265,8 @@ def published_losses(
 
 
 def dependence_coefficients(model: Dependence, scale: float, *, printed: bool = False) -> Floats:
-    """ρ_ij and ρ_ji of every tie (i, j), (ties, 2), at noise of `scale` on the records themselves.
+    """Return ρ_ij and ρ_ji of every tie (i, j), (ties, 2), at noise of `scale` on the records
+    themselves.
 
     By Eq. (14) with its supremum over outputs, or by Eq. (18) if `printed`; between 0 and 1. How
     far the law of one record moves when the other changes, as a share of how far its own change
@@ -281,24 +288,24 @@ def _value_losses(model: Dependence, scale: float, *, printed: bool) -> Floats:
 
 
 def tie_sums(model: Dependence, per_law: Floats) -> Floats:
-    """Σ over the ties of each record of a number per (directed) law."""
+    """Return Σ over the ties of each record of a number per (directed) law."""
     near = model.neighbours()
     weights = per_law[near.law]
     return np.asarray(np.bincount(near.record, weights, model.records), dtype=np.float64)
 
 
 def tie_table(model: Dependence, per_law: Floats) -> Floats:
-    """The same for a row per law, (records, columns)."""
+    """Return the same for a row per law, (records, columns)."""
     columns = [tie_sums(model, per_law[:, column]) for column in range(per_law.shape[1])]
     return np.stack(columns, axis=1)
 
 
 def count_untied(model: Dependence) -> Floats:
-    """How many records of its component no tie joins to each record."""
+    """Return how many records of its component no tie joins to each record."""
     return (model.component_sizes() - 1 - model.degrees()).astype(np.float64)
 
 
 def _round_up_sums(sums: Floats, model: Dependence) -> Floats:
-    """Sums of non-negative numbers, raised by all the roundings they may have suffered."""
+    """Return sums of non-negative numbers, raised by all the roundings they may have suffered."""
     terms = float(model.degrees().max()) + 2.0 * model.domain.size + 16.0
     return np.asarray(sums * (1.0 + terms * UNIT))

@@ -39,6 +39,7 @@ class RecordDomain(Value):
     own_places: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Check cells and names, and store them locked."""
         low, high = numbers(self.low, "low"), numbers(self.high, "high")
         if low.ndim != 2 or low.shape != high.shape or low.size == 0:
             raise InputError(
@@ -68,7 +69,7 @@ class RecordDomain(Value):
 
     @classmethod
     def points(cls, values: npt.ArrayLike, *, states: Sequence[Any] | None = None) -> Self:
-        """A finite grid: one number, or one vector, per value.
+        """Return a finite grid: one number, or one vector, per value.
 
         Single numbers are their own labels unless `states` names them; vectors have none then.
         """
@@ -80,7 +81,7 @@ class RecordDomain(Value):
 
     @classmethod
     def named(cls, states: Sequence[Any]) -> Self:
-        """Labels as points: at their own numbers when all are numbers, else at 0, 1, 2, …"""
+        """Return labels as points: at their own numbers when all are numbers, else at 0, 1, 2, …"""
         names = _labels(states)
         try:
             places = [float(name) for name in names]
@@ -90,14 +91,14 @@ class RecordDomain(Value):
 
     @classmethod
     def interval(cls, low: float, high: float, *, cells: int, own_places: bool = False) -> Self:
-        """[low, high], cut into cells of equal width."""
+        """Return [low, high], cut into cells of equal width."""
         return cls.box([low], [high], cells=cells, own_places=own_places)
 
     @classmethod
     def box(
         cls, low: Sequence[float], high: Sequence[float], *, cells: int, own_places: bool = False
     ) -> Self:
-        """A box, every axis cut into `cells` equal parts; the last axis varies fastest."""
+        """Return a box, every axis cut into `cells` equal parts; the last axis varies fastest."""
         count = whole(cells, "cells")
         starts, ends = numbers(low, "low"), numbers(high, "high")
         if starts.ndim != 1 or starts.shape != ends.shape or not (starts < ends).all():
@@ -133,7 +134,9 @@ class RecordDomain(Value):
         return self.own_places or self.width == 0
 
     def distances(self) -> Floats:
-        """The largest l1 distance between a value of cell x and one of cell y, (size, size)."""
+        """Return the largest l1 distance between a value of cell x and one of cell y, (size,
+        size).
+        """
         forth = self.high[:, None, :] - self.low[None, :, :]
         back = self.high[None, :, :] - self.low[:, None, :]
         return np.asarray(np.maximum(forth, back).sum(axis=2))
@@ -144,7 +147,8 @@ class RecordDomain(Value):
         return float(self.distances().max())
 
     def cell_of(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The cell of each value, (count,) from numbers or (count, coordinates) from vectors.
+        """Return the cell of each value, (count,) from numbers or (count, coordinates) from
+        vectors.
 
         A value on an edge goes to the first cell that holds it; one outside of all is refused.
         """

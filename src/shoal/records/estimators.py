@@ -54,7 +54,9 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     random_state: Any
 
     def _released(self, query: Query, data: Any) -> Any:
-        """One release of `data`; `plan_` and `release_` keep what was promised and published."""
+        """Return one release of `data`; `plan_` and `release_` keep what was promised and
+        published.
+        """
         known = self.dependence
         if known is None or isinstance(known, int | np.integer):
             known = RecordGroups(1 if known is None else int(known))
@@ -116,6 +118,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
         mechanism: str = "best",
         random_state: Any = None,
     ) -> None:
+        """Store the parameters as they are, as scikit-learn requires; `fit` checks them."""
         self.n_clusters = n_clusters
         self.epsilon = epsilon
         self.low = low
@@ -128,7 +131,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
-        """One release of the centroids of X; y is ignored."""
+        """Release the centroids of X once; y is ignored."""
         rows = self._table(X)
         self.query_ = centroids(
             [f"x{j}" for j in range(rows.shape[1])],
@@ -154,7 +157,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
         return self
 
     def predict(self, X: npt.ArrayLike) -> Ints:
-        """The nearest released centre of each row; -1 for a row with a missing number."""
+        """Return the nearest released centre of each row; -1 for a row with a missing number."""
         check_is_fitted(self)
         rows = validate_data(
             self, self._encoded(X), dtype=np.float64, reset=False, ensure_all_finite=False
@@ -195,6 +198,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         mechanism: str = "best",
         random_state: Any = None,
     ) -> None:
+        """Store the parameters as they are, as scikit-learn requires; `fit` checks them."""
         self.classes = classes
         self.epsilon = epsilon
         self.alpha = alpha
@@ -206,7 +210,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
-        """One release of the weights that separate the two `classes` in y."""
+        """Release once the weights that separate the two `classes` in y."""
         rows = self._table(X)
         sides = self._sides(y)
         self.query_ = linear_classifier(
@@ -222,7 +226,9 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         return self
 
     def _sides(self, y: npt.ArrayLike) -> list[float]:
-        """-1 and 1 for the first and the second class, NaN for any other label; sets classes_."""
+        """Return -1 and 1 for the first and the second class, NaN for any other label; sets
+        classes_.
+        """
         names = list(self.classes)
         if len(names) != 2 or names[0] == names[1]:
             raise InputError(
@@ -238,7 +244,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         return [_side_of_label(label, side) for label in column_or_1d(y, dtype=object, warn=True)]
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """How far each row is on the side of classes_[1]; a missing feature counts as 0."""
+        """Return how far each row is on the side of classes_[1]; a missing feature counts as 0."""
         check_is_fitted(self)
         rows = validate_data(
             self, self._encoded(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
@@ -246,7 +252,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         return np.asarray(np.nan_to_num(rows) @ self.coef_[0] + self.intercept_[0])
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The class of each row."""
+        """Return the class of each row."""
         chosen = (self.decision_function(X) > 0).astype(np.int64)
         return np.asarray(self.classes_[chosen])
 
@@ -288,6 +294,6 @@ class PrivateLogisticRegression(_PrivateLinear):
     _loss = "logistic"
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
-        """The probability of each class, 1 / (1 + e^(∓decision))."""
+        """Return the probability of each class, 1 / (1 + e^(∓decision))."""
         upper = 0.5 * (1.0 + np.tanh(0.5 * self.decision_function(X)))
         return np.stack([1.0 - upper, upper], axis=1)

@@ -54,6 +54,7 @@ class PairwiseField(TiedRecords):
     own: Floats
 
     def __post_init__(self) -> None:
+        """Check shapes and signs, and store the arrays locked."""
         count, size = whole(self.records, "records"), self.domain.size
         ties = validated_ties(self.ties, count)
         tables, own = numbers(self.potentials, "potentials"), numbers(self.own, "own")
@@ -87,7 +88,9 @@ class PairwiseField(TiedRecords):
         potential_of: npt.ArrayLike | None = None,
         own: npt.ArrayLike | None = None,
     ) -> Self:
-        """From ties in any order and direction; one potential serves all by default."""
+        """Return the field of ties in any order and direction; one potential serves all by
+        default.
+        """
         found = sort_ties(ties, numbers(potentials, "potentials"), potential_of)
         return cls(
             domain=domain,
@@ -109,22 +112,22 @@ class PairwiseField(TiedRecords):
         return len(self.ties) == self.records - (int(self.components().max()) + 1)
 
     def part(self, records: Sequence[int]) -> PairwiseField:
-        """The field of some whole components, their records in the order given."""
+        """Return the field of some whole components, their records in the order given."""
         ties, keep = self._kept(records)
         own = self.own if len(self.own) == 1 else self.own[list(records)]
         which = self.potential_of[keep].astype(np.int64)
         return PairwiseField.of(self.domain, len(records), ties, self.potentials, which, own)
 
     def table(self) -> JointTable:
-        """The joint law written out; refused when it has too many outcomes."""
+        """Return the joint law written out; refused when it has too many outcomes."""
         return _joint_table(self)
 
     def small(self, most: int = 2**16) -> bool:
-        """Whether the law can be written out with at most `most` outcomes."""
+        """Return whether the law can be written out with at most `most` outcomes."""
         return self.records * float(np.log2(self.domain.size)) <= float(np.log2(most))
 
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
-        """Those of the same law as a network or table, or factor by factor."""
+        """Return the laws of the same law as a network or table, or factor by factor."""
         from shoal.networks.exact import LARGEST_REACH, PartedLaws, named_sum
         from shoal.records.field_laws import as_network, summable
 
@@ -146,7 +149,7 @@ class PairwiseField(TiedRecords):
         return PartedLaws(self, asked, secrets)
 
     def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
-        """The components, in wide numbers."""
+        """Return the components, in wide numbers."""
         from shoal.records.field_laws import FieldComponent, FieldFactors
 
         whole = FieldFactors(self)
@@ -159,7 +162,7 @@ class PairwiseField(TiedRecords):
         return FieldLift(self, query)
 
     def answer_variance(self, query: Query) -> Floats | None:
-        """Variances of a sum over the records, of outcomes drawn; None for other queries.
+        """Return variances of a sum over the records, of outcomes drawn; None for other queries.
 
         A guide: Gibbs sampling with a fixed seed, which strong ties slow down.
         """
@@ -186,7 +189,9 @@ class PairwiseField(TiedRecords):
 
 
 def _sample_outcomes(field: PairwiseField) -> Iterator[Ints]:
-    """Outcomes by Gibbs sampling: records of one colour are drawn at once, given all others."""
+    """Yield outcomes by Gibbs sampling: records of one colour are drawn at once, given all
+    others.
+    """
     draw, count = np.random.default_rng(1), field.records
     with np.errstate(divide="ignore"):
         logs = np.maximum(np.log([*field.potentials, *field.potentials.transpose(0, 2, 1)]), -1e6)
@@ -206,7 +211,7 @@ def _sample_outcomes(field: PairwiseField) -> Iterator[Ints]:
 
 
 def _colour_records(field: PairwiseField) -> Ints:
-    """A colour for each record, none the same as that of a record it is tied to."""
+    """Return a colour for each record, none the same as that of a record it is tied to."""
     near: list[list[int]] = [[] for _ in range(field.records)]
     for a, b in field.ties.tolist():
         near[a].append(b)
@@ -221,7 +226,7 @@ def _colour_records(field: PairwiseField) -> Ints:
 def friend_field(
     model: FriendModel, domain: RecordDomain, records: int, edges: npt.ArrayLike
 ) -> PairwiseField:
-    """The joint law whose ties have the potentials of Eq. (26): Π (‖x_i - x_j‖₁ + b)^(-c).
+    """Return the joint law whose ties have the potentials of Eq. (26): Π (‖x_i - x_j‖₁ + b)^(-c).
 
     With several ties at a record the law of a pair is not Eq. (26) itself but what all ties
     together make of it; `field_of_pairs` keeps the pair laws, on graphs without loops.
@@ -230,7 +235,7 @@ def friend_field(
 
 
 def field_of_pairs(model: Dependence) -> PairwiseField:
-    """The one Markov law on a forest of ties that has exactly these pair laws.
+    """Return the one Markov law on a forest of ties that has exactly these pair laws.
 
     P(x) = Π over ties of P(x_i, x_j) · Π over records of P(x_i)^(1 - ties of i). Refused when the
     ties form a loop, for then pair laws do not decide a joint law, or when they do not agree on
@@ -271,6 +276,7 @@ def field_of_pairs(model: Dependence) -> PairwiseField:
 
 @lru_cache(maxsize=16)
 def _joint_table(model: PairwiseField) -> JointTable:
+    """Return the joint law written out; refused beyond 2^24 outcomes."""
     count, size = model.records, model.domain.size
     if not model.small(MAX_OUTCOMES):
         raise InputError(
@@ -298,5 +304,5 @@ def _align_factor(values: Floats, axes: tuple[int, ...], count: int) -> Floats:
 
 
 def own_weights(model: PairwiseField) -> Floats:
-    """What the values of each record weigh by themselves, (records, values)."""
+    """Return what the values of each record weigh by themselves, (records, values)."""
     return np.broadcast_to(model.own, (model.records, model.domain.size))

@@ -26,12 +26,13 @@ MAX_FOLLOWED_RECORDS = 200  # records; a larger forest is left as a field
 
 
 def as_field(model: Model) -> PairwiseField | None:
-    """`model` where it is a pairwise field; None for any other."""
+    """Return `model` where it is a pairwise field; None for any other."""
     return model if isinstance(model, PairwiseField) else None
 
 
 def as_network(model: Model) -> Model:
-    """A field as a Bayesian network when it has no loops, as a table when it is small; else itself.
+    """Return a field as a Bayesian network when it has no loops, as a table when small; else
+    itself.
 
     Itself too when something possible is too unlikely for a double of the network or table: it
     must not become impossible. Other models are returned as they are, so that a mechanism can ask
@@ -50,7 +51,8 @@ def as_network(model: Model) -> Model:
 
 @lru_cache(maxsize=16)
 def network_of_field(model: PairwiseField) -> BayesNet:
-    """The network with the same joint law: each record is drawn given the tied one before it.
+    """Return the network with the same joint law: each record is drawn given the tied one before
+    it.
 
     In every component the first record is the root; P(x_c | x_p) is proportional to
     own(x_c) ψ(x_p, x_c) Π of what the records beyond c weigh. Refused when ties form a loop, and
@@ -94,7 +96,9 @@ def network_of_field(model: PairwiseField) -> BayesNet:
 
 
 def summable(model: Model) -> bool:
-    """Whether sums over the records of a field can be followed factor by factor (FieldFactors)."""
+    """Return whether sums over the records of a field can be followed factor by factor
+    (FieldFactors).
+    """
     field = as_field(model)
     if field is None or field.states is None:
         return False
@@ -110,6 +114,7 @@ class FieldFactors:
     depth = math.inf  # products of weights may be of any size
 
     def __init__(self, model: PairwiseField) -> None:
+        """Name the records of a field as variables, and find its components."""
         self.model = model
         self.variables = tuple(f"record {record}" for record in range(model.records))
         self.domains = (model.states or (),) * model.records
@@ -151,7 +156,9 @@ class FieldFactors:
         return own_weights(self.model)
 
     def factors(self, among: Iterable[int]) -> list[Factor]:
-        """The weights of some whole components, one factor for each record and then each tie."""
+        """Return the weights of some whole components, one factor for each record and then each
+        tie.
+        """
         chosen = sorted(among)
         inside = set(chosen)
         ties = [Factor(pair, table) for pair, table in self.ties.items() if inside.issuperset(pair)]
@@ -181,7 +188,7 @@ class FieldComponent(NetworkComponent):
 
 
 def _potentials_by_neighbour(model: PairwiseField) -> list[dict[int, Wide]]:
-    """For each record the tied ones, with the potential as (own value, their value)."""
+    """Return for each record the tied ones, with the potential as (own value, their value)."""
     near: list[dict[int, Wide]] = [{} for _ in range(model.records)]
     for (one, other), which in zip(model.ties.tolist(), model.potential_of, strict=True):
         potential = model.potentials[which]
@@ -192,7 +199,7 @@ def _potentials_by_neighbour(model: PairwiseField) -> list[dict[int, Wide]]:
 def _depth_first_order(
     records: int, near: list[dict[int, Wide]]
 ) -> tuple[list[int], list[int | None]]:
-    """Every record after the one it hangs on, and that one (None for roots)."""
+    """Return every record after the one it hangs on, and that one (None for roots)."""
     parent: list[int | None] = [None] * records
     order: list[int] = []
     seen = [False] * records

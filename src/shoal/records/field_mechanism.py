@@ -62,7 +62,7 @@ class FieldCertificate(Proof):
 
 
 def refuse_unless_field(task: Task) -> str | None:
-    """Reach is that of single records in pairwise fields; any noisy query will do."""
+    """Return why reach does not apply, or None: it is that of single records in pairwise fields."""
     if not each_entry(task.secrets):
         return "reach is that of single records; named pairs of secrets need another mechanism"
     for model in task.family:
@@ -72,7 +72,9 @@ def refuse_unless_field(task: Task) -> str | None:
 
 
 def calibrate_field(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of scale L·W/ε, W the largest reach of a record under any model."""
+    """Return the plan with noise of scale L·W/ε, W the largest reach of a record under any
+    model.
+    """
     found = [field_reach(model, share_within_cell(task.query, model)) for model in fields_of(task)]
     certificate = FieldCertificate(
         reaches=tuple(float(reach.max()) for reach in found),
@@ -84,18 +86,19 @@ def calibrate_field(task: Task, epsilon: Fraction) -> Plan:
 
 
 def reach_loss(plan: Plan) -> float:
-    """W · L/scale of the noise as drawn, the largest over the family."""
+    """Return W · L/scale of the noise as drawn, the largest over the family."""
     eta, task = eta_above(entry_level(plan)), plan.task
     return max(field_loss(model, eta, task.query) for model in fields_of(task))
 
 
 def fields_of(task: Task) -> list[PairwiseField]:
-    """The models of a task, each a field: `not_a_field` lets no other through."""
+    """Return the models of a task, each a field: `not_a_field` lets no other through."""
     return [field for model in task.family if (field := as_field(model)) is not None]
 
 
 def share_within_cell(query: Query | None, model: PairwiseField) -> float:
-    """The most a record moves the answer within its cell, as a share of what it moves it at all.
+    """Return the most a record moves the answer within its cell, as a share of what it moves it at
+    all.
 
     0 where laws of cells are laws of values; 1 for a query that is no sum over records, or not
     told: nothing is known of it then. Rounds up.
@@ -110,7 +113,7 @@ def share_within_cell(query: Query | None, model: PairwiseField) -> float:
 
 
 def field_loss(model: PairwiseField, eta: float, query: Query | None = None) -> float:
-    """What any release that is eta-DP for one record tells about one record of the field.
+    """Return what any release that is eta-DP for one record tells about one record of the field.
 
     On a domain of cells that is group privacy, unless noise was added to `query`, a sum.
     """
@@ -142,6 +145,7 @@ class FieldLift:
         self._lifted = None if isinstance(lifted, str) else lifted
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
+        """Return the lesser of the loss by reach and, where it is small, by the field's network."""
         reach = field_loss(self._model, eta, self._query)
         if self._lifted is None:
             return reach
@@ -151,6 +155,7 @@ class FieldLift:
             return reach
 
     def largest(self, epsilon: float) -> LiftedModel:
+        """Return the larger eta of reach and, where it is small, of the field's network."""
         reach = field_reach(self._model)
         most = float(reach.max())
         eta = math.nextafter(epsilon * (1 - BUDGET_UNUSED) / most, 0.0)
@@ -167,6 +172,6 @@ class FieldLift:
 
 
 def _small_field_law(model: PairwiseField) -> Model | None:
-    """The field as a network or table that is lifted in a moment."""
+    """Return the field as a network or table that is lifted in a moment."""
     law = as_network(model) if model.records <= MAX_LIFTED_RECORDS else model
     return None if law is model else law

@@ -32,7 +32,7 @@ class Points:
     cells: Ints
 
     def __len__(self) -> int:
-        """How many records there are: a public number."""
+        """Return how many records there are: a public number."""
         return len(self.cells)
 
 
@@ -71,6 +71,7 @@ class Centroids(Value):
     lattice: ClassVar[Fraction] = Fraction(1, GRID_STEPS)
 
     def __post_init__(self) -> None:
+        """Check columns, ranges, first centroids and the weight of counts."""
         object.__setattr__(self, "rounds", whole(self.rounds, "rounds"))
         object.__setattr__(self, "start", locked(self.start, np.int64))
         width = len(self.columns)
@@ -123,11 +124,12 @@ class Centroids(Value):
         )
 
     def read(self, data: Any) -> Points:
-        """Rows of numbers, clipped to the public ranges and rounded to the grid."""
+        """Return rows of numbers, clipped to the public ranges and rounded to the grid."""
         return data if isinstance(data, Points) else Points(self.on_grid(data))
 
     def on_grid(self, rows: npt.ArrayLike) -> Ints:
-        """Each row as whole numbers 0 … GRID: its place in the public ranges, clipped to them.
+        """Return each row as whole numbers 0 … GRID: its place in the public ranges, clipped to
+        them.
 
         -1 in every column of a row in which something is no number.
         """
@@ -140,14 +142,14 @@ class Centroids(Value):
         return locked(np.where(missing, -1, np.rint(scaled * GRID_STEPS)), np.int64)
 
     def evaluate(self, records: Points) -> tuple[int, ...]:
-        """All rounds without noise: plain K-means from `start`."""
+        """Return all rounds without noise: plain K-means from `start`."""
         answered: Answered = ()
         for _ in range(self.rounds):
             answered += (self.ask(records, answered),)
         return tuple(value for answer in answered for value in answer)
 
     def ask(self, records: Points, answered: Answered) -> tuple[int, ...]:
-        """The next round's sums and weighted counts, in multiples of `lattice`."""
+        """Return the next round's sums and weighted counts, in multiples of `lattice`."""
         cells = records.cells[records.cells[:, 0] >= 0]
         near = nearest(cells, self.path(answered)[-1])
         table = np.zeros((self.clusters, len(self.columns) + 1), dtype=np.int64)
@@ -155,12 +157,16 @@ class Centroids(Value):
         return tuple(int(value) for value in table.ravel())
 
     def added(self, cells: Ints) -> Ints:
-        """What each record adds to its cluster's row: x - 1/2 and w, in multiples of `lattice`."""
+        """Return what each record adds to its cluster's row: x - 1/2 and w, in multiples of
+        `lattice`.
+        """
         weight = np.full((len(cells), 1), int(self.count_weight * GRID_STEPS), dtype=np.int64)
         return np.hstack([cells - MIDDLE, weight])
 
     def path(self, answered: Answered) -> tuple[Ints, ...]:
-        """The centroids on the grid before each round and after the last: post-processing."""
+        """Return the centroids on the grid before each round and after the last:
+        post-processing.
+        """
         centres = [self.start]
         weight = int(self.count_weight * GRID_STEPS)
         for answer in answered:
@@ -172,11 +178,12 @@ class Centroids(Value):
         return tuple(centres)
 
     def centroids(self, answer: Answer) -> Floats:
-        """The centroids after the last round of a release, in the columns' own units."""
+        """Return the centroids after the last round of a release, in the columns' own units."""
         return self.in_units(self.path(split_rounds(answer.multiples, self.rounds))[-1])
 
     def clamped(self, answer: Answer) -> int:
-        """How many coordinates of the centroids lie on the edge of the box, put there by noise.
+        """Return how many coordinates of the centroids lie on the edge of the box, put there by
+        noise.
 
         A function of the release alone. A mean of records hardly ever lies on the edge; where many
         coordinates do, the noise is larger than the clusters.
@@ -185,7 +192,7 @@ class Centroids(Value):
         return int(((last <= 0) | (last >= GRID_STEPS)).sum())
 
     def in_units(self, cells: Ints) -> Floats:
-        """Grid numbers back in the columns' own units."""
+        """Return grid numbers in the columns' own units."""
         low, high = (np.array([float(end) for end in side]) for side in (self.low, self.high))
         return np.asarray(low + cells / GRID_STEPS * (high - low))
 
@@ -200,7 +207,7 @@ def centroids(
     start: npt.ArrayLike | None = None,
     count_weight: Number | None = None,
 ) -> Centroids:
-    """K-means over records of `columns`, whose public ranges are low … high.
+    """Return K-means over records of `columns`, whose public ranges are low … high.
 
     `start`, in the columns' units, must not come from the data; by default points spread evenly
     over the box. `count_weight` w trades noise on counts against noise on sums; by default
@@ -226,7 +233,9 @@ def centroids(
 
 
 def halton_points(clusters: int, width: int) -> Ints:
-    """Points of a Halton sequence on the grid: spread over the box, and the same for everybody."""
+    """Return points of a Halton sequence on the grid: spread over the box, and the same for
+    everybody.
+    """
     primes: list[int] = []
     candidate = 2
     while len(primes) < width:
@@ -243,14 +252,14 @@ def halton_points(clusters: int, width: int) -> Ints:
 
 
 def nearest(cells: Ints, centres: Ints) -> Ints:
-    """The first of the nearest centres to each record, in exact integers."""
+    """Return the first of the nearest centres to each record, in exact integers."""
     # |x - c|² - |x|² = |c|² - 2 x·c: products of at most 2^10 · 2^10 · d stay far below 2^63
     scores = (centres**2).sum(axis=1) - 2 * (cells @ centres.T)
     return np.asarray(scores.argmin(axis=1), dtype=np.int64)
 
 
 def numbers_in_rows(rows: npt.ArrayLike, width: int) -> Floats:
-    """`rows` as a table of `width` columns, NaN where something is no number.
+    """Return `rows` as a table of `width` columns, NaN where something is no number.
 
     Refused for its shape, which is public, and for nothing that a record holds.
     """
@@ -271,7 +280,7 @@ def _next_centre(row: Sequence[int], old: Sequence[int], weight: int) -> list[in
 
 
 def _radical_inverse(index: int, base: int) -> Fraction:
-    """The digits of `index` in `base`, mirrored behind the point."""
+    """Return the digits of `index` in `base`, mirrored behind the point."""
     value, unit = Fraction(0), Fraction(1, base)
     while index:
         index, digit = divmod(index, base)

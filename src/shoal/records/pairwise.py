@@ -44,7 +44,7 @@ class RecordGroups(Law):
         return self.largest
 
     def admit(self, records: Any) -> None:
-        """Any records: which of them form a group need not be known."""
+        """Take any records: which of them form a group need not be known."""
 
     def describe(self) -> str:
         if self.largest == 1:
@@ -85,11 +85,11 @@ class TiedRecords(Law):
         return int(self.component_sizes().max())
 
     def components(self) -> Ints:
-        """The component of each record, numbered from 0; components are independent."""
+        """Return the component of each record, numbered from 0; components are independent."""
         return _components(self)
 
     def component_sizes(self) -> Ints:
-        """The size of each record's component."""
+        """Return the size of each record's component."""
         names = self.components()
         return np.asarray(np.bincount(names)[names])
 
@@ -106,7 +106,8 @@ class TiedRecords(Law):
             )
 
     def _kept(self, records: Sequence[int]) -> tuple[Ints, Bools]:
-        """The ties between some whole components, by the places of their records, and which ties.
+        """Return the ties between some whole components, by the places of their records, and which
+        ties.
 
         Refused when a component would be cut: what is left of it may still be dependent, through
         records that are gone.
@@ -119,7 +120,8 @@ class TiedRecords(Law):
 def sort_ties(
     ties: npt.ArrayLike, tables: Floats, which: npt.ArrayLike | None
 ) -> tuple[Ints, Floats, Ints]:
-    """Ties with the smaller record first, in order; their tables turned with them; which is whose.
+    """Return ties with the smaller record first, in order, their tables turned with them, and whose
+    is which.
 
     `tables` (…, x, y) or one (x, y) are of ties as they are written; `which` names each tie's, by
     default the first.
@@ -157,6 +159,7 @@ class Dependence(TiedRecords):
     laws: Floats
 
     def __post_init__(self) -> None:
+        """Check ties and laws, and store them locked."""
         count = whole(self.records, "records")
         ties = validated_ties(self.ties, count)
         size = self.domain.size
@@ -188,7 +191,8 @@ class Dependence(TiedRecords):
         laws: npt.ArrayLike,
         law_of: npt.ArrayLike | None = None,
     ) -> Self:
-        """From ties in any order and direction; one law serves all unless `law_of` says which.
+        """Return the model of ties in any order and direction; one law serves all unless `law_of`
+        says which.
 
         A law is that of (first, second) as the tie is written; when a tie is turned so that the
         smaller record comes first, its law is turned with it.
@@ -206,13 +210,13 @@ class Dependence(TiedRecords):
         return int(self.degrees().max()) + 1
 
     def noise_bound(self, query: Query, noise: object) -> float:
-        """The bound by conditional means. Proof: records/dependent_means.md."""
+        """Return the bound by conditional means. Proof: records/dependent_means.md."""
         from shoal.records.coefficients import means_bound
 
         return means_bound(self, query, noise)
 
     def answer_variance(self, query: Query) -> Floats | None:
-        """Variances of a sum over the records, of its values; None where no law says.
+        """Return variances of a sum over the records, of its values; None where no law says.
 
         A guide: records that are not tied count as uncorrelated, those without a tie as the others.
         """
@@ -235,11 +239,11 @@ class Dependence(TiedRecords):
         return np.asarray(np.maximum(total, 0.0))
 
     def degrees(self) -> Ints:
-        """How many ties each record has."""
+        """Return how many ties each record has."""
         return np.bincount(self.ties.ravel(), minlength=self.records)
 
     def neighbours(self) -> Neighbours:
-        """Every tie twice, once from each end."""
+        """Return every tie twice, once from each end."""
         first, second = self.ties[:, 0], self.ties[:, 1]
         return Neighbours(
             np.concatenate([first, second]).astype(np.int64),
@@ -248,7 +252,7 @@ class Dependence(TiedRecords):
         )
 
     def conditionals(self) -> Floats:
-        """P(other = y | record = x), (2m, x, y), for the laws as `neighbours` numbers them.
+        """Return P(other = y | record = x), (2m, x, y), for the laws as `neighbours` numbers them.
 
         A row of zeros marks a value the record never takes.
         """
@@ -257,7 +261,9 @@ class Dependence(TiedRecords):
         return np.asarray(np.divide(both, total, out=np.zeros_like(both), where=total > 0))
 
     def agrees(self) -> bool:
-        """Whether all ties of a record give it the same law; otherwise no joint law exists."""
+        """Return whether all ties of a record give it the same law; otherwise no joint law
+        exists.
+        """
         near = self.neighbours()
         margins = np.concatenate([self.laws.sum(axis=2), self.laws.sum(axis=1)])
         low = np.full((self.records, self.domain.size), np.inf)
@@ -267,7 +273,7 @@ class Dependence(TiedRecords):
         return bool((high - low <= AGREE).all())
 
     def pair(self, one: int, other: int) -> Floats | None:
-        """The joint law of two records, or None when no tie gives it."""
+        """Return the joint law of two records, or None when no tie gives it."""
         small, large = sorted((one, other))
         found = np.flatnonzero((self.ties[:, 0] == small) & (self.ties[:, 1] == large))
         if not len(found):
@@ -276,7 +282,7 @@ class Dependence(TiedRecords):
         return np.asarray(law if one == small else law.T)
 
     def part(self, records: Sequence[int]) -> Dependence:
-        """The model of some whole components, their records in the order given."""
+        """Return the model of some whole components, their records in the order given."""
         ties, keep = self._kept(records)
         which = self.law_of[keep].astype(np.int64)
         return Dependence.of(self.domain, len(records), ties, self.laws, which)
@@ -294,7 +300,7 @@ def _components(model: TiedRecords) -> Ints:
 
 
 def component_names(records: int, ties: Ints) -> Ints:
-    """The component of each record under these ties, numbered from 0; locked."""
+    """Return the component of each record under these ties, numbered from 0; locked."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -305,7 +311,8 @@ def component_names(records: int, ties: Ints) -> Ints:
 
 
 def positions_of(records: Sequence[int], components: Ints) -> Ints:
-    """The place of each record among `records`, -1 for all others; refused when they cut a tie.
+    """Return the place of each record among `records`, -1 for all others; refused when they cut a
+    tie.
 
     `components` names the component of every record.
     """
@@ -327,7 +334,9 @@ def positions_of(records: Sequence[int], components: Ints) -> Ints:
 
 
 def validated_ties(ties: npt.ArrayLike, records: int) -> Ints:
-    """Locked (t, 2) pairs, the smaller record first, in order, none twice."""
+    """Return (t, 2) pairs, locked: the smaller record first, in order, none twice; others are
+    refused.
+    """
     array = np.asarray(ties)
     array = array.reshape(0, 2) if array.size == 0 else array
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iuf":

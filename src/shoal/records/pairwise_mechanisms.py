@@ -37,7 +37,7 @@ Found = TypeVar("Found")
 
 
 def pairwise_laws(model: Model) -> Dependence | None:
-    """The pairwise laws a model gives; None when it gives none."""
+    """Return the pairwise laws a model gives; None when it gives none."""
     if isinstance(model, Dependence):
         return model
     if isinstance(model, JointTable) and model.states is not None:
@@ -52,12 +52,16 @@ def pairwise_laws(model: Model) -> Dependence | None:
 
 
 def pairwise_laws_of_family(task: Task) -> tuple[Dependence, ...]:
-    """The pairwise laws of every member of the family; for tasks that `not_tied` lets through."""
+    """Return the pairwise laws of every model, for tasks that `refuse_without_pairs` lets
+    through.
+    """
     return tuple(_require(pairwise_laws(model)) for model in task.family)
 
 
 def refuse_without_pairs(task: Task) -> str | None:
-    """Why the rows for tied records do not apply: other secrets, or a model without pairs."""
+    """Return why the mechanisms for tied records do not apply: other secrets, or a model without
+    pairs.
+    """
     reason = refuse_noise(task)
     if reason is not None:
         return reason
@@ -70,7 +74,9 @@ def refuse_without_pairs(task: Task) -> str | None:
 
 
 def refuse_unless_sum(task: Task) -> str | None:
-    """`not_tied`, or that the query is not a sum of one contribution per record."""
+    """Return `refuse_without_pairs`, or that the query is not a sum of one contribution per
+    record.
+    """
     reason = refuse_without_pairs(task)
     if reason is not None:
         return reason
@@ -83,7 +89,8 @@ def refuse_unless_sum(task: Task) -> str | None:
 
 
 def records_guarantee(task: Task, epsilon: Fraction) -> Guarantee:
-    """The promise of a row that rests on laws of records: about values, or about their cells.
+    """Return the promise of a mechanism that rests on laws of records: about values, or their
+    cells.
 
     A law of cells says nothing of where a value lies in its cell, so nothing is promised of it,
     unless the domain declares that the place tells nothing (`own_places`).
@@ -94,7 +101,7 @@ def records_guarantee(task: Task, epsilon: Fraction) -> Guarantee:
 
 
 def protected_cells(task: Task) -> str:
-    """What is protected where laws of records are about cells; empty where about values."""
+    """Return what is protected where laws of records are about cells; empty where about values."""
     domains = [m.domain for m in task.family if isinstance(m, Dependence | PairwiseField)]
     unknown = [domain.width for domain in domains if not domain.known_inside]
     if not unknown:
@@ -104,7 +111,7 @@ def protected_cells(task: Task) -> str:
 
 
 def describe_protected(plan: Plan) -> str:
-    """What a plan of records protects, in words: values, or no more than their cells."""
+    """Return what a plan of records protects, in words: values, or no more than their cells."""
     cells = protected_cells(plan.task)
     return cells if cells and cells in plan.guarantee.over else plan.task.secrets.describe()
 
@@ -118,14 +125,14 @@ def pairs_and_contributions(task: Task) -> list[tuple[Dependence, Contributions]
 
 
 def _require(found: Found | None) -> Found:
-    """No member of a family is ever left out."""
+    """Return `found`; a missing one is an error, because no model of a family is left out."""
     if found is None:
         raise ValueError("calibrate called on a task that `refuse` refuses")
     return found
 
 
 def drawn_scale(plan: Plan) -> float:
-    """The scale of the noise as drawn, rounded down."""
+    """Return the scale of the noise as drawn, rounded down."""
     return float_below(laplace_body(plan).noise.scale)
 
 
@@ -144,7 +151,9 @@ class TiesCertificate(Proof):
 
     @classmethod
     def of(cls, found: Sequence[Floats], **more: Any) -> Self:
-        """The largest bound under each model, over records (and their values), and whose it is."""
+        """Return the largest bound under each model, over records (and their values), and whose it
+        is.
+        """
         return cls(
             sensitivities=tuple(float(bounds.max()) for bounds in found),
             records=tuple(
@@ -173,7 +182,9 @@ class MeanTiesCertificate(TiesCertificate):
 
 
 def calibrate_means(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of scale B/ε, B the largest `mean_sensitivities`; no fixed point is needed."""
+    """Return the plan with noise of scale B/ε, B the largest `mean_sensitivities`; no fixed point
+    is needed.
+    """
     found = [mean_sensitivities(*member) for member in pairs_and_contributions(task)]
     certificate = MeanTiesCertificate.of(found)
     scale = Fraction(max(certificate.sensitivities)) * (1 + ROUNDED) / epsilon
@@ -181,7 +192,7 @@ def calibrate_means(task: Task, epsilon: Fraction) -> Plan:
 
 
 def means_loss(plan: Plan) -> float:
-    """B / scale of the noise as drawn, the largest over the family."""
+    """Return B / scale of the noise as drawn, the largest over the family."""
     found = (
         float(mean_sensitivities(*member).max()) for member in pairs_and_contributions(plan.task)
     )
@@ -218,7 +229,7 @@ def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
 
 
 def additive_loss(plan: Plan) -> float:
-    """max_i Σ_j ρ_ij(σ) Δ_j / σ at the noise as drawn, the largest over the family."""
+    """Return max_i Σ_j ρ_ij(σ) Δ_j / σ at the noise as drawn, the largest over the family."""
     scale = drawn_scale(plan)
     return max(
         float(printed_losses(*member, scale).max()) for member in pairs_and_contributions(plan.task)

@@ -50,7 +50,9 @@ class City(Value):
         return self.cells**2
 
     def cell_of(self, places: Floats) -> Ints:
-        """The cell of each (latitude, longitude), clipped to the box; row by row from the south."""
+        """Return the cell of each (latitude, longitude), clipped to the box; row by row from the
+        south.
+        """
         low = np.array([self.south, self.west])
         span = np.array([self.north, self.east]) - low
         steps = np.clip((places - low) / span * self.cells, 0, self.cells - 1).astype(np.int64)
@@ -59,7 +61,7 @@ class City(Value):
     def query(
         self, places: int = PLACES_PER_PERSON, *, clusters: int = 8, rounds: int = 5
     ) -> Centroids:
-        """K-means over location vectors of `places` places, 2 · places numbers in the box.
+        """Return K-means over location vectors of `places` places, 2 · places numbers in the box.
 
         It starts from points spread over the city, each repeated for every place: a person's
         places are near each other.
@@ -89,6 +91,7 @@ class People:
     friends: Ints
 
     def __post_init__(self) -> None:
+        """Check the shapes, and store the arrays locked."""
         object.__setattr__(self, "vectors", locked(self.vectors))
         pairs = np.asarray(self.friends, dtype=np.int64).reshape(-1, 2)
         object.__setattr__(self, "friends", locked(pairs, np.int64))
@@ -109,18 +112,18 @@ class People:
         return int(self.vectors.shape[1]) // 2
 
     def cells(self) -> Ints:
-        """The cell of everybody's most visited place."""
+        """Return the cell of each person's most visited place."""
         return self.city.cell_of(self.vectors[:, :2])
 
     def friends_of(self, person: int) -> Ints:
-        """The numbers of a person's friends."""
+        """Return the numbers of a person's friends."""
         here = (self.friends == person).any(axis=1)
         ends = self.friends[here].ravel()
         return np.unique(ends[ends != person])
 
 
 def km_between(one: Floats, other: Floats) -> Floats:
-    """Kilometres on the sphere between (latitude, longitude) pairs in the last axis."""
+    """Return kilometres on the sphere between (latitude, longitude) pairs in the last axis."""
     a, b = np.radians(one), np.radians(other)
     half = np.sin((a - b) / 2) ** 2
     chord = half[..., 0] + np.cos(a[..., 0]) * np.cos(b[..., 0]) * half[..., 1]
@@ -128,14 +131,14 @@ def km_between(one: Floats, other: Floats) -> Floats:
 
 
 def pattern_km(one: Floats, other: Floats) -> Floats:
-    """Dist(d_i, d_j) = (1/q) Σ_l km between their l-th places: Liu et al. 2016, Eq. (5)."""
+    """Return (1/q) Σ_l km between the l-th places of two people: Liu et al. 2016, Eq. (5)."""
     places = one.shape[-1] // 2
     split = [v.reshape(*v.shape[:-1], places, 2) for v in (one, other)]
     return np.asarray(km_between(split[0], split[1]).mean(axis=-1))
 
 
 def all_pattern_km(vectors: Floats, others: Floats | None = None) -> Floats:
-    """Eq. (5) between every two rows, block by block."""
+    """Return Eq. (5) between every two rows, in kilometres, block by block."""
     columns = vectors if others is None else others
     rows = [
         pattern_km(vectors[start : start + 256, None, :], columns[None, :, :])
@@ -147,7 +150,8 @@ def all_pattern_km(vectors: Floats, others: Floats | None = None) -> Floats:
 def location_vector(
     places: Sequence[tuple[float, float]], top: int = PLACES_PER_PERSON
 ) -> list[float]:
-    """A person's `top` most visited places, given in that order, as one row of 2·top numbers.
+    """Return a person's `top` most visited places, given in that order, as one row of 2·top
+    numbers.
 
     Someone with fewer places has them repeated in order.
     """
@@ -159,7 +163,7 @@ def location_vector(
 def distances_of_pairs(
     people: People, *, strangers: int = 20_000, seed: int = 0
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Eq. (5) for all friends, and for random pairs of people who are not friends."""
+    """Return Eq. (5) for all friends, and for random pairs of people who are not friends."""
     ends = people.friends
     close = pattern_km(people.vectors[ends[:, 0]], people.vectors[ends[:, 1]])
     draw = np.random.default_rng(seed)
@@ -236,13 +240,15 @@ class FriendAdversary:
             raise InputError("known must mark at least two people, one mark for each person")
 
     def values(self, target: int) -> Ints:
-        """The numbers of the known people, the target left out."""
+        """Return the numbers of the known people, the target left out."""
         others = self.known.copy()
         others[target] = False
         return np.flatnonzero(others)
 
     def prior(self, target: int) -> tuple[Floats, Floats]:
-        """P(D_target = the vector of each known person): alike, and as used by this adversary."""
+        """Return P(D_target = the vector of each known person): alike, and as used by this
+        adversary.
+        """
         chosen = self.values(target)
         alike = np.full(len(chosen), 1 / len(chosen))
         friends = self.people.friends_of(target)
@@ -256,7 +262,7 @@ class FriendAdversary:
         return alike, np.asarray(weight / weight.sum())
 
     def unseen_friends(self, target: int) -> int:
-        """How many of the target's friends have vectors the adversary does not know."""
+        """Return how many of the target's friends have vectors the adversary does not know."""
         if not self.ties:
             return 0
         friends = self.people.friends_of(target)
@@ -272,6 +278,9 @@ class ReleasedCentroids:
     """
 
     def __init__(self, query: Centroids, answer: Answer, scale: float, people: People) -> None:
+        """Compute what every person adds to every released number, in units of the noise's
+        scale.
+        """
         answered = split_rounds(answer.multiples, query.rounds)
         cells = query.on_grid(people.vectors)
         rows = query.added(cells)
@@ -287,7 +296,7 @@ class ReleasedCentroids:
         self._crowds: dict[tuple[bytes, FriendModel], UnknownPeople] = {}
 
     def log_likelihood(self, adversary: FriendAdversary, target: int) -> Floats:
-        """log P(output | D_target = each known person's vector), up to a constant.
+        """Return log P(output | D_target = each known person's vector), up to a constant.
 
         With everybody else known it is exact: -|output - known sums - the target's part|₁ / scale.
         Otherwise see `UnknownPeople`.
@@ -328,6 +337,7 @@ class UnknownPeople:
 
     @classmethod
     def of(cls, parts: Floats, friendships: Floats, unseen: int) -> Self:
+        """Return the normal law of what `unseen` people add, from the parts of the known ones."""
         count, width = parts.shape
         found = np.cov(parts, rowvar=False, bias=True)
         found += width / count * np.diag(np.diag(found))  # directions few people have shown
@@ -343,7 +353,9 @@ class UnknownPeople:
         )
 
     def log_likelihood(self, rest: Floats, friends: int) -> Floats:
-        """log P(rest | each candidate): normal around the candidate's own part and its friends'."""
+        """Return log P(rest | each candidate): normal around the candidate's own part and its
+        friends'.
+        """
         point = self.whiten @ (rest - (self.unseen - friends) * self.mean)
         gaps = point - self.own - friends * self.friends
         return np.asarray(-0.5 * (gaps**2).sum(axis=1))
@@ -352,7 +364,7 @@ class UnknownPeople:
 def locate(
     adversary: FriendAdversary, seen: ReleasedCentroids | None, target: int
 ) -> LocatedPerson:
-    """The adversary's belief about `target` after a release, Eq. (6); None: before any.
+    """Return the adversary's belief about `target` after a release, Eq. (6); None: before any.
 
     The guess is the median of the belief in each coordinate, the least expected error there;
     `cell_error_km` is that of the paper's guess, the likeliest cell, Eq. (7).
@@ -385,7 +397,7 @@ def locate(
 
 
 def weighted_median(rows: Floats, weights: Floats) -> Floats:
-    """The least value in each column with at least half of the weight at or below it."""
+    """Return the least value in each column with at least half of the weight at or below it."""
     order = np.argsort(rows, axis=0, kind="stable")
     below = np.cumsum(weights[order], axis=0)
     place = (below < 0.5 * below[-1] * (1 - 1e-12)).sum(axis=0)
@@ -394,12 +406,12 @@ def weighted_median(rows: Floats, weights: Floats) -> Floats:
 
 
 def affinity(km: Floats, friendship: FriendModel) -> Floats:
-    """(km/b + 1)^-c: Eq. (26) up to its constant."""
+    """Return (km/b + 1)^-c: Eq. (26) up to its constant."""
     return np.asarray((km / friendship.b + 1.0) ** -friendship.c)
 
 
 def _l1_changes(point: Floats, rows: Floats) -> Floats:
-    """|point - row|₁ for every row, less |point|₁, so that large sums cancel exactly."""
+    """Return |point - row|₁ for every row, less |point|₁, so that large sums cancel exactly."""
     # only the entries in which a row is not 0 differ from |point|
     base = np.abs(point)
     total = np.zeros(len(rows))

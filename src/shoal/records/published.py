@@ -73,7 +73,7 @@ class BaselineCertificate(Proof):
 
 
 def calibrate_baseline(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of scale L·ΔQ/ε, L one more than the most ties of one record."""
+    """Return the plan with noise of scale L·ΔQ/ε, L one more than the most ties of one record."""
     certificate = _baseline_certificate(task)
     scale = certificate.dependence_size * task.query.lipschitz / epsilon
     return laplace_plan(
@@ -87,7 +87,7 @@ def calibrate_baseline(task: Task, epsilon: Fraction) -> Plan:
 
 
 def baseline_promise(task: Task, epsilon: Fraction) -> Guarantee:
-    """Group privacy for L records; claimed, not proved, where more depend on each other."""
+    """Return group privacy for L records; claimed, not proved, where more depend on each other."""
     sizes = _baseline_certificate(task)
     return Guarantee(
         notion="group" if sizes.enough else "dependent",
@@ -99,12 +99,14 @@ def baseline_promise(task: Task, epsilon: Fraction) -> Guarantee:
 
 
 def baseline_rules(plan: Plan) -> tuple[Composition, ...]:
-    """L·eta for all of a component at once where L is its size, and eta for one record."""
+    """Return L·eta for all of a component at once where L is its size, and eta for one record."""
     return (*_group_rules(_baseline_certificate(plan.task), entry_level(plan)), *entry_rules(plan))
 
 
 def baseline_loss(plan: Plan) -> float:
-    """n·ΔQ/scale with n the size of the largest component: what is really promised. Rounds up."""
+    """Return n·ΔQ/scale with n the size of the largest component: what is really promised. Rounds
+    up.
+    """
     return eta_above(_baseline_certificate(plan.task).component * entry_level(plan))
 
 
@@ -167,7 +169,7 @@ class PublishedCertificate(TiesCertificate):
 
 
 def published_mechanism(name: str, caveat: str, *, printed: bool) -> Mechanism:
-    """Laplace noise of scale DS/ε, DS = max_i Σ_j ρ_ij ΔQ at that very scale.
+    """Return the mechanism with noise of scale DS/ε, DS = max_i Σ_j ρ_ij ΔQ at that very scale.
 
     ρ by Eq. (14), or, `printed`, by Eq. (18), for whatever query. Its loss is DS(σ)/σ at the noise
     as drawn: what the paper claims, not what the release tells.
@@ -196,7 +198,9 @@ def published_mechanism(name: str, caveat: str, *, printed: bool) -> Mechanism:
 
 
 def published_scale(task: Task, epsilon: Fraction, *, printed: bool, share: float = 1.0) -> float:
-    """The fixed point σ = DS(σ)/ε; `share` scales every ρ_ij, i ≠ j (Fig. 7: 0.8 and 0.9)."""
+    """Return the fixed point σ = DS(σ)/ε; `share` scales every ρ_ij, i ≠ j (Fig. 7: 0.8 and
+    0.9).
+    """
     own, models = float_up(task.query.lipschitz), pairwise_laws_of_family(task)
     budget = float_below(epsilon)
 
@@ -211,7 +215,7 @@ def published_scale(task: Task, epsilon: Fraction, *, printed: bool, share: floa
 
 
 def unproved_guarantee(epsilon: Fraction, over: str, caveat: str) -> Guarantee:
-    """What somebody claims, and why it is not so."""
+    """Return a guarantee that is claimed and not proved, and why it does not hold."""
     return Guarantee(notion="dependent", amount=epsilon, over=over, proved=False, caveat=caveat)
 
 
@@ -252,7 +256,7 @@ class CorrelatedCertificate(Proof):
 
 
 def correlated_sensitivities_of(task: Task) -> tuple[float, ...]:
-    """max_i Σ_j |δ_ij| ΔQ over the ties of a record, under each model."""
+    """Return max_i Σ_j |δ_ij| ΔQ over the ties of a record, under each model."""
     own = float_up(task.query.lipschitz)
     return tuple(
         float(correlated_sensitivities(model, own, MIN_CORRELATION).max())
@@ -261,7 +265,7 @@ def correlated_sensitivities_of(task: Task) -> tuple[float, ...]:
 
 
 def calibrate_correlated(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of the largest of `correlated` over ε."""
+    """Return the plan with noise of the largest correlated sensitivity over ε."""
     found = correlated_sensitivities_of(task)
     certificate = CorrelatedCertificate(sensitivities=found, threshold=MIN_CORRELATION)
     scale = Fraction(max(found)) / epsilon
@@ -269,13 +273,13 @@ def calibrate_correlated(task: Task, epsilon: Fraction) -> Plan:
 
 
 def correlated_claim(task: Task, epsilon: Fraction) -> Guarantee:
-    """What is claimed for linear correlation."""
+    """Return what is claimed for linear correlation."""
     over = "any single record, as claimed for linear correlation"
     return unproved_guarantee(epsilon, over, CORRELATED_CAVEAT)
 
 
 def correlated_loss(plan: Plan) -> float:
-    """The correlated sensitivity over the scale of the noise as drawn."""
+    """Return the correlated sensitivity over the scale of the noise as drawn."""
     return max(found / drawn_scale(plan) for found in correlated_sensitivities_of(plan.task))
 
 

@@ -28,7 +28,7 @@ class Numbers:
     steps: Ints
 
     def __len__(self) -> int:
-        """How many records there are: a public number."""
+        """Return how many records there are: a public number."""
         return len(self.steps)
 
 
@@ -77,7 +77,7 @@ class NumberMean(Value):
         )
 
     def read(self, data: Any) -> Numbers:
-        """Numbers, clipped to the interval and rounded to its steps."""
+        """Return numbers, clipped to the interval and rounded to its steps."""
         if isinstance(data, Numbers):
             return data
         values = _numbers_of_records(data, self.records)
@@ -87,11 +87,13 @@ class NumberMean(Value):
         return Numbers(locked(np.where(np.isnan(steps), GRID_STEPS // 2, steps), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
-        """The mean in multiples of `lattice`, in exact integers."""
+        """Return the mean in multiples of `lattice`, in exact integers."""
         return (int((self.low + int(records.steps.sum()) * self.step) / self.lattice),)
 
     def contributions(self, domain: RecordDomain) -> tuple[Floats, Floats]:
-        """Bounds of what a record of each cell adds to the mean above `low`, rounded outwards."""
+        """Return bounds of what a record of each cell adds to the mean above `low`, rounded
+        outwards.
+        """
         low, high = _cell_ends(domain)
         start, width = float(self.low), float(self.high - self.low)
         steps = [np.clip((end - start) / width, 0.0, 1.0) * GRID_STEPS for end in (low, high)]
@@ -134,7 +136,7 @@ class NumberHistogram(Value):
         )
 
     def read(self, data: Any) -> Numbers:
-        """The bin of each number."""
+        """Return the bin of each number."""
         if isinstance(data, Numbers):
             return data
         values = _numbers_of_records(data, None)
@@ -145,7 +147,9 @@ class NumberHistogram(Value):
         return tuple(int(count) for count in counts)
 
     def contributions(self, domain: RecordDomain) -> tuple[Floats, Floats]:
-        """1 in the bin that holds a whole cell; between 0 and 1 in bins that hold a part of it."""
+        """Return bounds per cell and bin: 1 where the bin holds the cell, 0 to 1 where it holds a
+        part.
+        """
         low, high = _cell_ends(domain)
         first, last = self._bins(low), self._bins(high)
         bins = np.arange(len(self.labels))
@@ -158,17 +162,17 @@ class NumberHistogram(Value):
 
 
 def number_mean(*, low: Number, high: Number, records: int, unit: str = "units") -> NumberMean:
-    """The mean of `records` numbers in low … high."""
+    """Return the mean of `records` numbers in low … high."""
     return NumberMean(low=exact(low, "low"), high=exact(high, "high"), records=records, unit=unit)
 
 
 def number_histogram(edges: Sequence[Number], *, unit: str = "records") -> NumberHistogram:
-    """How many numbers lie between each two of `edges`."""
+    """Return how many numbers lie between each two of `edges`."""
     return NumberHistogram(edges=tuple(exact(edge, "edges") for edge in edges), unit=unit)
 
 
 def numbers_or_missing(data: Any) -> Floats:
-    """`data` as doubles in the shape it has; NaN where an element is no number.
+    """Return `data` as doubles in the shape it has; NaN where an element is no number.
 
     Whatever a record holds, the answer has the same shape and nothing is raised: a refusal would
     tell that such a record is there. Only nested data without any shape is refused.
@@ -185,6 +189,7 @@ def numbers_or_missing(data: Any) -> Floats:
 
 
 def _number_or_nan(element: Any) -> float:
+    """Return one element as a double; NaN where it is no number, or several."""
     if _is_nested(element):
         return math.nan  # numpy would take an array of one number for it, and warn
     try:
@@ -194,13 +199,14 @@ def _number_or_nan(element: Any) -> float:
 
 
 def _is_nested(element: Any) -> bool:
-    """Whether something is not one value but several, or a list of one."""
+    """Return whether something is not one value but several, or a list of one."""
     return isinstance(element, list | tuple) or (
         isinstance(element, np.ndarray) and element.ndim > 0
     )
 
 
 def _numbers_of_records(data: Any, count: int | None) -> Floats:
+    """Return one number per record; refused for the shape of the data only."""
     # a list holds records, whatever they are; the shape of an array is public
     listed = isinstance(data, list | tuple) and any(map(_is_nested, data))
     values = np.array([_number_or_nan(one) for one in data]) if listed else numbers_or_missing(data)
@@ -229,11 +235,11 @@ class Graph:
     edges: Ints
 
     def __len__(self) -> int:
-        """How many nodes there are: a public number."""
+        """Return how many nodes there are: a public number."""
         return self.nodes
 
     def degrees(self) -> Ints:
-        """The number of edges at every node."""
+        """Return the number of edges at every node."""
         return np.bincount(self.edges.ravel(), minlength=self.nodes).astype(np.int64)
 
 
@@ -272,6 +278,7 @@ class DegreeDistribution(Value):
     lattice: ClassVar[Fraction] = Fraction(1)
 
     def __post_init__(self) -> None:
+        """Check the number of nodes, the cap and the level."""
         object.__setattr__(self, "nodes", whole(self.nodes, "nodes", least=2))
         object.__setattr__(self, "cap", whole(self.cap, "cap"))
         if self.level not in PRIVACY_LEVELS:
@@ -309,7 +316,7 @@ class DegreeDistribution(Value):
         )
 
     def read(self, data: Any) -> Graph:
-        """Pairs of node numbers 0 … nodes - 1, in any order, or a networkx graph on them.
+        """Return pairs of node numbers 0 … nodes - 1, in any order, or a networkx graph on them.
 
         A pair that does not join two of the nodes is left out: refusing it would tell of it. The
         nodes of a networkx graph are public, and refused when they are others.
@@ -326,7 +333,7 @@ class DegreeDistribution(Value):
         return graph(self.nodes, data)
 
     def evaluate(self, records: Graph) -> tuple[int, ...]:
-        """The true counts."""
+        """Return the true counts."""
         kept = capped_degrees(records, self.cap) if self.level == "node" else records.degrees()
         counts = np.bincount(np.minimum(kept, self.cap), minlength=self.cap + 1)
         if self.cumulative:
@@ -334,7 +341,8 @@ class DegreeDistribution(Value):
         return tuple(int(count) for count in counts)
 
     def histogram(self, answer: Answer) -> Floats:
-        """How many nodes have each degree 0 … cap, from a release: none negative, all nodes in sum.
+        """Return how many nodes have each degree 0 … cap, from a release: none negative, all nodes
+        in sum.
 
         Post-processing: cumulative counts are made monotone by least squares first.
         """
@@ -350,12 +358,12 @@ class DegreeDistribution(Value):
 def degree_distribution(
     nodes: int, *, cap: int, level: str = "edge", cumulative: bool = True
 ) -> DegreeDistribution:
-    """The degree distribution of a graph of `nodes` nodes; see DegreeDistribution."""
+    """Return the degree distribution of a graph of `nodes` nodes; see DegreeDistribution."""
     return DegreeDistribution(nodes=nodes, cap=cap, level=level, cumulative=cumulative)
 
 
 def degree_accuracy(truth: npt.ArrayLike, released: npt.ArrayLike) -> float:
-    """1 - |C - C'|₁ / |C + C'|₁ for two degree distributions C = truth and C' = released.
+    """Return 1 - |C - C'|₁ / |C + C'|₁ for two degree distributions C = truth and C' = released.
 
     1 when equal; 0 when they share nothing, and when both are empty.
     Liu, Chakraborty & Mittal 2016, Section VII-B.3.
@@ -366,7 +374,7 @@ def degree_accuracy(truth: npt.ArrayLike, released: npt.ArrayLike) -> float:
 
 
 def graph(nodes: int, pairs: npt.ArrayLike | Sequence[tuple[int, int]]) -> Graph:
-    """A graph from pairs of node numbers; repeated pairs count once.
+    """Return a graph from pairs of node numbers; repeated pairs count once.
 
     Loops and pairs with an end that is none of the numbers 0 … nodes - 1 are left out. Only the
     shape of the table can be refused.
@@ -381,7 +389,9 @@ def graph(nodes: int, pairs: npt.ArrayLike | Sequence[tuple[int, int]]) -> Graph
 
 
 def capped_degrees(records: Graph, cap: int) -> Ints:
-    """Degrees after leaving out, in the order of the edges, those with an end that is full."""
+    """Return degrees after leaving out, in the order of the edges, those with an end that is
+    full.
+    """
     degrees = [0] * records.nodes
     for a, b in records.edges.tolist():
         if degrees[a] < cap and degrees[b] < cap:
@@ -391,7 +401,9 @@ def capped_degrees(records: Graph, cap: int) -> Ints:
 
 
 def non_increasing(values: Floats) -> Floats:
-    """The non-increasing sequence nearest to `values` in squared distance: pooled averages."""
+    """Return the non-increasing sequence nearest to `values` in squared distance: pooled
+    averages.
+    """
     sums: list[float] = []
     sizes: list[int] = []
     for value in values.tolist():

@@ -23,7 +23,7 @@ RELATIVE_RAISE = 1e-12  # relative amount added for rounding in every round
 
 
 def potential_contractions(potentials: Floats) -> Floats:
-    """κ = tanh(δ/4) of each potential, δ its largest log cross-ratio.
+    """Return κ = tanh(δ/4) of each potential, δ its largest log cross-ratio.
 
     δ = max over a, a', y, y' of log ψ(a,y)ψ(a',y') / (ψ(a',y)ψ(a,y')); 1 where ψ has a zero. The
     contraction of Birkhoff's theorem for the rows of ψ. Rounds up.
@@ -40,7 +40,7 @@ def potential_contractions(potentials: Floats) -> Floats:
 
 
 def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
-    """W_i with: the loss about record i of any release that is η-DP for one record is ≤ η·W_i.
+    """Return W_i: any release that is η-DP for one record loses at most η·W_i about record i.
 
     On a domain of cells whose places are free it is min(n_i, W_i + n_i·inside), n_i being the size
     of the component and `inside` the most that a move within its cell changes a release by, as a
@@ -52,7 +52,7 @@ def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
 
 
 def _walk_weights(model: PairwiseField, sizes: Floats) -> Floats:
-    """The weight of all walks from each record, at most the sizes of the components.
+    """Return the weight of all walks from each record, at most the sizes of the components.
 
     W_i = 1 + Σ_j κ_ij M(i→j), M(i→j) = 1 + Σ over ties (j, k), k ≠ i, of κ_jk M(j→k): the weight
     of all walks from i that never turn straight back, κ being each tie's contraction. Never more

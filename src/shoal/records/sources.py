@@ -28,7 +28,7 @@ MAX_SPLIT_VARIABLES = 12  # variables; a larger table is one component
 
 @lru_cache(maxsize=64)
 def pairs_of_table(table: JointTable, domain: RecordDomain | None = None) -> Dependence:
-    """The pairwise laws of a joint law; what three records do together is forgotten.
+    """Return the pairwise laws of a joint law; what three records do together is forgotten.
 
     Records are tied when they are jointly dependent, even if the pair itself is independent: two
     fair bits and their exclusive or are three ties whose laws show nothing. The domain is that of
@@ -46,7 +46,7 @@ def pairs_of_table(table: JointTable, domain: RecordDomain | None = None) -> Dep
 
 
 def independent_blocks(table: JointTable) -> tuple[tuple[int, ...], ...]:
-    """The finest split of the variables into blocks that are independent of each other.
+    """Return the finest split of the variables into blocks that are independent of each other.
 
     Every way to cut a block in two is tried; more than 12 variables are taken as one block.
     """
@@ -59,7 +59,7 @@ def independent_blocks(table: JointTable) -> tuple[tuple[int, ...], ...]:
 
 
 def pairs_of_network(network: Any, domain: RecordDomain | None = None) -> Dependence:
-    """The pairwise laws of a Bayesian network: all pairs within each of its components.
+    """Return the pairwise laws of a Bayesian network: all pairs within each of its components.
 
     Anything serves that has `variables`, `parents` (a tuple of parents per variable, names or
     places), `states`, and `law(one, other)` or `marginal(one, other)`, the joint law of two
@@ -87,7 +87,7 @@ def _dependence_of_pairs(
     ties: list[tuple[int, int]],
     pair: Callable[[Any, Any], npt.ArrayLike],
 ) -> Dependence:
-    """Records with a law of its own, by their names, for each tie."""
+    """Return records with a law of its own, asked for by name, for each tie."""
     laws = np.array([pair(names[i], names[j]) for i, j in ties], dtype=np.float64)
     tables = laws.reshape(len(ties), domain.size, domain.size)
     return Dependence.of(domain, len(names), ties, tables, np.arange(len(ties)))
@@ -103,7 +103,7 @@ def pairs_of_counts(
     series: str | None = None,
     state: str | Sequence[str] | None = None,
 ) -> Dependence:
-    """One law per kind of tie, from how often tied records had each pair of values.
+    """Return one law per kind of tie, from how often tied records had each pair of values.
 
     (count + smoothing) / total over unordered pairs, so that ties have no direction and all ties
     of a kind give a record the same law. `values` holds a row of the values of all records per
@@ -128,7 +128,7 @@ def pairs_of_counts(
 
 
 def _cells_of_observations(values: npt.ArrayLike, domain: RecordDomain) -> npt.NDArray[np.int64]:
-    """Cells, (observations, records)."""
+    """Return cells, (observations, records)."""
     array = np.asarray(values, dtype=np.float64)
     axes = domain.low.shape[1]
     if axes == 1 and array.ndim <= 2:
@@ -142,7 +142,7 @@ def _cells_of_observations(values: npt.ArrayLike, domain: RecordDomain) -> npt.N
 
 
 def _split_independent(law: Floats, names: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """`names` split as finely as independence allows; `law` is over all variables."""
+    """Return `names` split as finely as independence allows; `law` is over all variables."""
     others = tuple(axis for axis in range(law.ndim) if axis not in names)
     joint = law.sum(axis=others) if others else law
     for size in range(1, len(names) // 2 + 1):
@@ -155,7 +155,7 @@ def _split_independent(law: Floats, names: tuple[int, ...]) -> list[tuple[int, .
 
 
 def _are_independent(joint: Floats, part: tuple[int, ...]) -> bool:
-    """Whether the axes `part` are independent of the rest."""
+    """Return whether the axes `part` are independent of the rest."""
     rest = tuple(axis for axis in range(joint.ndim) if axis not in part)
     product = joint.sum(axis=rest, keepdims=True) * joint.sum(axis=part, keepdims=True)
     return bool((np.abs(joint - product) <= INDEPENDENCE_TOLERANCE * product).all())
@@ -186,7 +186,7 @@ class FriendModel(Value):
             raise InputError(f"c is {self.c}; it must be 0 or greater")
 
     def potential(self, domain: RecordDomain) -> Floats:
-        """(‖x - y‖₁ + b)^(-c) between the centres of all cells, scaled to at most 1.
+        """Return (‖x - y‖₁ + b)^(-c) between the centres of all cells, scaled to at most 1.
 
         On cells this is a law of cells, not Eq. (26) on the continuum between them.
         """
@@ -195,7 +195,7 @@ class FriendModel(Value):
         return np.asarray((apart / self.b + 1.0) ** -self.c)
 
     def pair_law(self, domain: RecordDomain) -> Floats:
-        """The joint law of two friends, proportional to the potential.
+        """Return the joint law of two friends, proportional to the potential.
 
         Its two conditionals are Eq. (26), normalised, in both directions, and every tie gives a
         record the same law, so that ties agree with each other.
@@ -204,18 +204,18 @@ class FriendModel(Value):
         return np.asarray(potential / potential.sum())
 
     def front(self, domain: RecordDomain) -> Floats:
-        """a for each value x of the friend: 1 / Σ_y (‖x - y‖₁ + b)^(-c)."""
+        """Return a for each value x of the friend: 1 / Σ_y (‖x - y‖₁ + b)^(-c)."""
         return np.asarray(self.b**self.c / self.potential(domain).sum(axis=1))
 
     def ties(self, domain: RecordDomain, records: int, edges: npt.ArrayLike) -> Dependence:
-        """The pairwise model in which every edge of a graph of friends follows this law."""
+        """Return the pairwise model in which every edge of a graph of friends follows this law."""
         return Dependence.of(domain, records, edges, self.pair_law(domain))
 
 
 def _values_and_edges(
     values: Any, edges: Any, series: str | None, state: str | Sequence[str] | None
 ) -> tuple[Any, Any]:
-    """Values and pairs of places as arrays, from tables, files or arrays."""
+    """Return values and pairs of places as arrays, from tables, files or arrays."""
     found: tuple[Any, Any] = load("shoal.data.entries:values_and_ties")(
         values, edges, series, state
     )
@@ -231,7 +231,8 @@ def fit_friends(
     series: str | None = None,
     state: str | Sequence[str] | None = None,
 ) -> FriendModel:
-    """The b and c under which the friends of `edges` are likeliest, given each other's values.
+    """Return the b and c under which the friends of `edges` are likeliest, given each other's
+    values.
 
     `values` may be a table or a file: `state` names its columns of numbers, `series` that of names;
     the first two columns of a table of `edges` are then names (else places, counted from 0).
@@ -266,7 +267,7 @@ def fit_friends(
 
 
 def affinity_ties(profiles: npt.ArrayLike, *, least: float = 0.8, most: int = 5_000_000) -> Ints:
-    """Pairs of records whose profiles have a cosine similarity above `least`, (count, 2).
+    """Return pairs of records whose profiles have a cosine similarity above `least`, (count, 2).
 
     The paper prints |p_i·p_j| / (‖p_i‖₁ ‖p_j‖₁), which is at most 1 only for profiles with a
     single entry: two equal profiles of m ones score 1/m. The cosine is what it means. Liu et al.

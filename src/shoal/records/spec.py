@@ -67,6 +67,7 @@ class DependenceModel(ModelSection):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> DependenceModel:
+        """Refuse a section without exactly one source of ties and one of laws."""
         for one, other in (("ties", "ties_file"), ("law", "friends")):
             given = [getattr(self, name) is not None for name in (one, other)]
             if given[0] == given[1]:
@@ -77,6 +78,7 @@ class DependenceModel(ModelSection):
         return self
 
     def model(self, folder: Path) -> Model:
+        """Return the pairwise model, or the field or tree that the section asks for."""
         if self.records > MAX_RECORDS:
             raise SpecError(
                 f"records is {self.records:,}; at most {MAX_RECORDS:,} are followed: leave out "
@@ -92,6 +94,7 @@ class DependenceModel(ModelSection):
 
 
 def _record_domain(section: DependenceModel) -> RecordDomain:
+    """Return the domain of the section's states, at their numbers."""
     if section.values is None:
         return RecordDomain.named(section.states)
     if len(section.values) != len(section.states):
@@ -103,6 +106,7 @@ def _record_domain(section: DependenceModel) -> RecordDomain:
 
 
 def _pair_table(section: DependenceModel, domain: RecordDomain) -> Any:
+    """Return the table of two tied records: a law, or the potential of the friend model."""
     if section.friends is not None:
         friends = FriendModel(b=float(section.friends.b), c=float(section.friends.c))
         return friends.potential(domain) if section.joint == "field" else friends.pair_law(domain)
@@ -114,6 +118,7 @@ def _pair_table(section: DependenceModel, domain: RecordDomain) -> Any:
 
 
 def _tie_pairs(section: DependenceModel, folder: Path) -> Ints:
+    """Return the ties as (t, 2) record numbers, from the section or its file."""
     if section.ties is not None:
         if any(len(tie) != 2 for tie in section.ties):
             raise SpecError("ties holds a list that is not a pair; name two records per tie")
@@ -123,6 +128,9 @@ def _tie_pairs(section: DependenceModel, folder: Path) -> Ints:
 
 
 def _read_tie_file(path: Path, name: str) -> Ints:
+    """Return the ties in a CSV or Parquet file; refused when it is no table of two whole
+    numbers.
+    """
     import polars as pl
 
     from shoal.data.frames import parquet_whole
@@ -177,6 +185,7 @@ class PlacesQuery(QuerySection):
     rounds: Whole = Field(5, description="how many rounds of K-means, each with noise")
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Centroids:
+        """Return K-means over people's most visited places in the section's box."""
         city = City(
             south=float(self.south),
             west=float(self.west),
@@ -186,7 +195,7 @@ class PlacesQuery(QuerySection):
         return city.query(self.places, clusters=self.clusters, rounds=self.rounds)
 
     def seen(self, model: Model) -> Model:
-        """A model of tied records without named values: people's places are numbers."""
+        """Return a model of tied records without named values: people's places are numbers."""
         if isinstance(model, Dependence | PairwiseField):
             return replace(model, domain=replace(model.domain, states=None))
         return model

@@ -44,7 +44,8 @@ Curve = tuple[Floats, str, str]  # values, what they are, their colour
 
 
 def view_of(plan: Plan, held: Model | None) -> AttackView | None:
-    """How tied records, or people's places, are attacked; None: entry by entry, as anything else.
+    """Return how tied records, or people's places, are attacked; None: entry by entry, as anything
+    else.
 
     Records too many to write out are guessed from the values they are tied to.
     """
@@ -61,7 +62,7 @@ def _print_attack(
     words: Mapping[str, str],
     chart: Callable[[Any], None],
 ) -> None:
-    """An attack as JSON or in words, and its chart where one is wished for."""
+    """Print an attack as JSON or in words, and write its chart where one is asked for."""
     if wish.as_json:
         show.print_json(told)
     else:
@@ -72,7 +73,7 @@ def _print_attack(
 
 
 def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
-    """Locates the people of a file of check-ins who have friends, with and without friendships."""
+    """Locate the people of a file of check-ins who have friends, with and without friendships."""
     if wish.friends is None:
         raise InputError(
             "--friends is missing; the attack on places needs a file with two columns of people, "
@@ -88,7 +89,7 @@ def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
 
 
 def _locate_people(plan: Plan, people: People, seed: int) -> dict[str, list[LocatedPerson]]:
-    """Beliefs before and after one release, without and with friendships."""
+    """Return beliefs before and after one release, without and with friendships."""
     body, query = plan.body, plan.task.query
     assert isinstance(body, Additive)
     assert isinstance(query, Centroids)
@@ -118,6 +119,7 @@ def _locate_people(plan: Plan, people: People, seed: int) -> dict[str, list[Loca
 def _attack_summary(
     plan: Plan, people: People, found: dict[str, list[LocatedPerson]]
 ) -> dict[str, Any]:
+    """Return the figures of an attack on places, as JSON values."""
     assert isinstance(plan.body, Additive)
     eta = float(plan.body.eta)
     return {
@@ -139,6 +141,7 @@ def _attack_summary(
 
 
 def _place_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
+    """Return the figures of an attack on places in sentences, by title."""
     errors, bits = summary["error_km"], summary["leaked_bits"]
     told = summary["release_bits"]["both"]
     return {
@@ -159,6 +162,7 @@ def _place_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _places_chart(figure: Any, people: People, found: dict[str, list[LocatedPerson]]) -> None:
+    """Draw the errors of the best guesses, and how near friends live, into `figure`."""
     left, right = figure.subplots(1, 2)
     names = {
         "before": ("nothing more", FAR),
@@ -181,7 +185,7 @@ def _places_chart(figure: Any, people: People, found: dict[str, list[LocatedPers
 
 
 def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
-    """Guesses every record from the values it is tied to and one release."""
+    """Guess every record from the values it is tied to and one release."""
     _, records = chosen_records(plan, data, columns, wish.who)
     model, query, body = plan.task.family[wish.model], plan.task.query, plan.body
     assert isinstance(model, Dependence | PairwiseField)
@@ -195,6 +199,7 @@ def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackWis
 
 
 def _guess_summary(plan: Plan, found: RecordGuesses) -> dict[str, Any]:
+    """Return the figures of guessed records, as JSON values."""
     beliefs = {
         "alone": found.alone,
         "ties": found.tied,
@@ -210,6 +215,7 @@ def _guess_summary(plan: Plan, found: RecordGuesses) -> dict[str, Any]:
 
 
 def _guess_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
+    """Return the figures of guessed records in sentences, by title."""
     right, apart = told["right_guesses"], told["distance"]
     proved = "." if plan.guarantee.proved else ", but that is claimed, not proved."
     return {
@@ -226,6 +232,7 @@ def _guess_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
 
 
 def _guess_chart(figure: Any, found: RecordGuesses) -> None:
+    """Draw the beliefs in the true values into `figure`."""
     axes, rows = figure.subplots(), np.arange(len(found.truth))
     laws = [
         (found.alone, "nothing more", FAR),
@@ -239,7 +246,7 @@ def _guess_chart(figure: Any, found: RecordGuesses) -> None:
 
 
 def _plot_cumulative(axes: Any, curves: Sequence[Curve], title: str, what: str) -> None:
-    """The share of values below each, a curve for each kind of them."""
+    """Return the share of values below each, a curve for each kind of them."""
     for values, label, colour in curves:
         shares = np.linspace(0, 1, len(values))
         axes.plot(np.sort(values), shares, color=colour, label=label)
@@ -250,6 +257,7 @@ def _plot_cumulative(axes: Any, curves: Sequence[Curve], title: str, what: str) 
 
 
 def _png(draw: Callable[[Any], None]) -> bytes:
+    """Return a chart as PNG bytes; `draw` fills the figure."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -265,7 +273,7 @@ def _png(draw: Callable[[Any], None]) -> bytes:
 def people_in(
     plan: Plan, data: Paths, columns: NamedColumns, friends: Path | None = None
 ) -> People:
-    """The people of a file of check-ins, in the box of the plan's query."""
+    """Return the people of a file of check-ins, in the box of the plan's query."""
     from shoal.data.entries import people_of, read_table
 
     if columns.series is None or columns.state is None:
@@ -292,14 +300,14 @@ def people_in(
 
 
 def place_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, Any] | None:
-    """Everybody's location vectors as the one thing to release, under the name of all together."""
+    """Return all location vectors as the one record to release, under the name of all together."""
     if not isinstance(plan.task.query, Centroids):
         return None
     return {ALL_SERIES: plan.task.read(people_in(plan, data, columns).vectors)}
 
 
 def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
-    """The centroids after the last round: where their people's most visited place is."""
+    """Return the centroids after the last round: where their people's most visited place is."""
     query = plan.task.query
     assert isinstance(query, Centroids)
     rows = [
@@ -326,14 +334,16 @@ def _coordinate_column(present: list[str], name: str) -> str:
 
 
 def release_view(plan: Plan) -> ReleaseView:
-    """How tied records are read; people's places are one release of all of them."""
+    """Return how tied records are read; people's places are one release of all of them."""
     if isinstance(plan.task.query, Centroids):
         return ReleaseView(read=place_records, tell=print_centroids, whole=True)
     return ReleaseView(hint=_series_hint)
 
 
 def _series_hint(plan: Plan, columns: NamedColumns) -> str:
-    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    """Return what is likely wrong when rows of people are told apart, but people are the
+    entries.
+    """
     if columns.series is None or not isinstance(plan.task.family[0], Dependence | PairwiseField):
         return ""
     return rows_hint(columns.series)

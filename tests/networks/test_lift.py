@@ -121,7 +121,9 @@ def test_messages_that_omit_the_other_blocks_are_unsound(monkeypatch: pytest.Mon
     net = random_net(LOOPS["ladder"], 0)
     truth = worst_mechanism(net.as_table().probability, 1.0)
     monkeypatch.setattr(
-        NetworkLift, "_growth", lambda self, block, _, eta, __: eta * self._moved[block]
+        NetworkLift,
+        "_block_growth",
+        lambda self, block, _, eta, __: eta * self._block_metrics[block],
     )
     assert NetworkLift(net, hamming_metrics(net)).loss(1.0).value < truth - 1e-3
 
@@ -152,7 +154,7 @@ def test_messages_through_a_collider_are_not_repeated() -> None:
 def test_blocks_form_a_forest_of_the_moral_graph(shape: str) -> None:
     net = random_net(SHAPES[shape], 1)
     forest = block_forest(net)
-    home = forest.home()
+    home = forest.block_of_variables()
     assert sorted(home) == list(range(len(net.variables)))
     for v, near in enumerate(moral_graph(net.above)):
         for other in near:

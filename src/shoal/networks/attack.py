@@ -34,7 +34,7 @@ NamedModel = TypeVar("NamedModel", BayesNet, JointTable, Contagion)
 
 
 def columns_of(model: Named) -> VariableColumns:
-    """Return the columns of beliefs about the variables of a network, table or crowd."""
+    """Return the columns of beliefs about the variables of a network, table or contagion model."""
     values = tuple(dict.fromkeys(value for domain in model.domains for value in domain))
     index = {value: place for place, value in enumerate(values)}
     return VariableColumns(
@@ -74,7 +74,7 @@ def _weights_of_release(model: Named, one: SumSeen | VariablesSeen) -> Sequence[
     return [one.weights_of(model.states)] * len(model.variables)
 
 
-# The posterior of every person of a crowd given what was released: groups and people in logs.
+# The posterior of every person of a contagion model given what was released, in logarithms.
 
 
 def contagion_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
@@ -86,12 +86,12 @@ def contagion_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
     over (number ill, sum). Weights may differ from person to person.
     """
     groups, likelihood = _groups_and_likelihood(model, seen)
-    told = told_about_each([group.law() for group in groups], likelihood)
+    observed = told_about_each([group.law() for group in groups], likelihood)
     before, joint = np.zeros((len(model.variables), 2)), np.zeros((len(model.variables), 2))
     for g, people in enumerate(model.groups):
         doing("the attack on groups", g, len(model.groups))
         before[list(people)] = _group_prior(model, g)
-        joint[list(people)] = groups[g].joint(told[g])
+        joint[list(people)] = groups[g].joint(observed[g])
     with np.errstate(divide="ignore"):
         return Beliefs.from_joint(model.states, np.log(before), joint)
 
@@ -155,9 +155,9 @@ class _ExchangeableGroup(NamedTuple):
         logs = total_law(self._people(), best=best) + self._shares()
         return _sum_by_code(logs, self.place, best=best)
 
-    def joint(self, told: Floats) -> Floats:
+    def joint(self, observed: Floats) -> Floats:
         """Return log P(state of a person, everything seen), (people, 2)."""
-        found = told_about_each(self._people(), told[self.place] + self._shares())
+        found = told_about_each(self._people(), observed[self.place] + self._shares())
         ends = self.extra + np.array([0, self.stride])
         return np.array([row[end] for row, end in zip(found, ends, strict=True)]) + self.likely
 
@@ -196,8 +196,8 @@ class _ListedGroup(NamedTuple):
     def law(self, *, best: bool = False) -> Floats:
         return _sum_by_code(self.logs, self.place, best=best)
 
-    def joint(self, told: Floats) -> Floats:
-        whole = self.logs + told[self.place]
+    def joint(self, observed: Floats) -> Floats:
+        whole = self.logs + observed[self.place]
         return np.array(
             [[np.logaddexp.reduce(whole[row == state]) for state in (0, 1)] for row in self.states]
         )
@@ -343,7 +343,7 @@ MAX_LISTED_OUTCOMES = 2**20  # outcomes of a network that is listed where double
 
 
 class NamedAdversary(Generic[NamedModel]):
-    """What adversaries share who hold a table, a network or a crowd."""
+    """An adversary who holds a table, a network or a contagion model."""
 
     def __init__(self, model: NamedModel, entries: object = None) -> None:
         self._model: NamedModel = model
@@ -386,7 +386,7 @@ class NamedAdversary(Generic[NamedModel]):
 
 
 class ListedAdversary(NamedAdversary[NamedModel]):
-    """Who looks at every outcome."""
+    """An adversary who looks at every outcome."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
         """Return the beliefs about every variable before and after what was seen."""
@@ -428,7 +428,7 @@ class ListedAdversary(NamedAdversary[NamedModel]):
 
 
 class TableAdversary(ListedAdversary[JointTable]):
-    """Who holds a joint law that is written out."""
+    """An adversary who holds a joint law that is written out."""
 
     def log_outcomes(self) -> Floats:
         with np.errstate(divide="ignore"):
@@ -439,7 +439,7 @@ class TableAdversary(ListedAdversary[JointTable]):
 
 
 class NetworkAdversary(ListedAdversary[BayesNet]):
-    """Who holds a Bayesian network: by elimination, or by listing where doubles would lose some."""
+    """An adversary who holds a Bayesian network."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
         """Return the beliefs by elimination, or by listing outcomes where doubles would lose
@@ -475,7 +475,7 @@ class NetworkAdversary(ListedAdversary[BayesNet]):
 
 
 class ContagionAdversary(NamedAdversary[Contagion]):
-    """Who holds a contagion model: group by group and person by person."""
+    """An adversary who holds a contagion model, evaluated group by group and person by person."""
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
         """Return the beliefs about every person before and after what was seen."""

@@ -32,7 +32,10 @@ from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
 
 MAX_OUTPUTS_COMPARED = 20_000_000
-RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
+RAREST_ENTRY, RAREST_EVENT = (
+    1e-290,
+    1e-200,
+)  # least masses of a contagion law that doubles keep when divided
 MAX_CORNER_LABELS = 10  # numbers of a vector whose 2^n extreme outputs are tried
 TOO_WIDE = (
     "the weights of the query span too many steps of its lattice to add up answers one by one; "
@@ -68,7 +71,7 @@ def table_finding(setting: AuditCase) -> Finding:
     if setting.wide:
         raise Refused(TOO_WIDE)
     part = secrets_part_of_table(table, setting.query, setting.secrets)
-    if not part.laws.pairs.any():  # nothing that can be told apart ever holds
+    if not part.laws.pairs.any():  # no two compared secrets are possible
         return Finding(lower=0.0, upper=0.0)
     _, place = distinct_answers(table, setting.query)
     anyway = np.asarray(np.bincount(place, table.probability.ravel()), dtype=np.float64)
@@ -87,7 +90,7 @@ def network_finding(setting: AuditCase) -> Finding:
     """
     try:
         return _sum_finding(setting)
-    except OutOfTime:  # what everybody tied together tells needs no search
+    except OutOfTime:  # group privacy needs no search
         tied = setting.model.tied
         if tied is None or not each_entry(setting.secrets):
             raise
@@ -216,10 +219,12 @@ def _witness_at(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness
     output = np.where(np.isposinf(peak.output), high, peak.output)
     output = np.where(np.isneginf(peak.output), low, output)
     noise = -np.abs(seen.values - output).sum(axis=1) / setting.scale
-    told = np.logaddexp.reduce(seen.logs + noise, axis=1)
+    log_density = np.logaddexp.reduce(seen.logs + noise, axis=1)
     everything = float(np.logaddexp.reduce(seen.anyway + noise))
     before = [float(seen.part.prior[s]) for s in peak.pair]
-    after = [b * math.exp(told[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
+    after = [
+        b * math.exp(log_density[s] - everything) for b, s in zip(before, peak.pair, strict=True)
+    ]
     first, second = (seen.part.laws.names[s] for s in peak.pair)
     step = float(setting.step)
     return Witness(
@@ -232,7 +237,7 @@ def _witness_at(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness
         unit=setting.query.unit,
         before=(before[0], before[1]),
         after=(min(after[0], 1.0), min(after[1], 1.0)),
-        log_ratio=float(told[peak.pair[0]] - told[peak.pair[1]]),
+        log_ratio=float(log_density[peak.pair[0]] - log_density[peak.pair[1]]),
         curve=_density_curve(setting, seen, peak) if setting.curve and seen.exact else (),
     )
 
@@ -278,7 +283,7 @@ def _mixture_law(laws: SecretLaws, part: SecretsPart) -> Floats:
     events.
 
     For two events that do not cover everything this is their mixture only, so the beliefs shown
-    are those of somebody who knows that one of the two holds.
+    are those of an adversary who knows that one of the two holds.
     """
     own = laws.pairs[0] | (np.arange(len(laws.names)) == 0)
     weight = np.where(own, part.prior, 0.0)

@@ -115,7 +115,7 @@ class BayesNet(Law):
 
     @classmethod
     def from_object(cls, network: Any) -> BayesNet:
-        """Return the network of a pgmpy or pyAgrum object, told by the methods it has."""
+        """Return the network of a pgmpy or pyAgrum object, recognised by its methods."""
         from shoal.networks.interchange import network_from_object
 
         return network_from_object(network)
@@ -290,7 +290,7 @@ class BayesNet(Law):
         """Return P(keep, evidence) over the values of `keep`, in wide numbers.
 
         `seen` gives a likelihood of at most 1 for each value of some variables. 0 exactly where
-        it is impossible, whatever underflow makes of doubles.
+        it is impossible, also where doubles would underflow.
         """
         factors = self.factors(ancestors(self.above, [*keep, *seen]))
         factors += [Factor((v,), vector) for v, vector in seen.items()]

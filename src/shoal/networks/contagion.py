@@ -74,7 +74,7 @@ class Contagion(Law):
         ends = np.cumsum([0, *sizes]).tolist()
         groups = [range(a, b) for a, b in pairwise(ends)]
         names = people if people is not None else [f"person {i + 1}" for i in range(ends[-1])]
-        return cls._made(names, groups, law, {}, states)
+        return cls._from_groups(names, groups, law, {}, states)
 
     @classmethod
     def from_edges(
@@ -103,10 +103,10 @@ class Contagion(Law):
             if label(person) not in number:
                 raise InputError(f"tables names {label(person)!r}, who is not one of people")
             explicit[number[label(person)]] = table
-        return cls._made(names, connected_components(joined), law, explicit, states)
+        return cls._from_groups(names, connected_components(joined), law, explicit, states)
 
     @classmethod
-    def _made(
+    def _from_groups(
         cls,
         people: Sequence[Any],
         groups: Sequence[Sequence[int]],
@@ -178,7 +178,7 @@ class Contagion(Law):
         return self.law_of(group).shape == (len(self.groups[group]) + 1,)
 
     def as_table(self) -> JointTable:
-        """Return the joint law of everybody written out, for at most 20 people."""
+        """Return the joint law of all people written out, for at most 20 people."""
         people = len(self.variables)
         if people > MAX_TABLE_PEOPLE:
             raise InputError(

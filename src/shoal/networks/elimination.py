@@ -3,7 +3,7 @@
 A factor is a table with one axis per variable of its scope. With weights a factor has one more
 axis, last: entry [.., c] is the part of it whose weights add up to c, and factors are multiplied
 by convolution along it. Everything adds and multiplies non-negative numbers, so every entry of a
-result has a small relative error, whatever the order, but for products too small for a double:
+result has a small relative error in any order, except products too small for a double:
 `wide_joint` and `wide_weighted_joint` keep those too, at the price of more work.
 """
 
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     The scopes are written with small numbers, as np.einsum takes them.
     """
 
-    places: FactorNumbers
+    inputs: FactorNumbers
     labels: tuple[list[int], list[int]]
     kept: list[int]
     out: Scope
@@ -226,7 +226,7 @@ class _FactorPool:
         for number, scope in self.scopes.items():
             for variable in scope:
                 self.holders.setdefault(variable, set()).add(number)
-        self._following = len(scopes)
+        self._next_number = len(scopes)
 
     def join(self, places: list[int], joined: frozenset[int]) -> FactorNumbers:
         """Replace some factors by their product, and return their numbers; the product gets the
@@ -235,10 +235,10 @@ class _FactorPool:
         for place in places:
             for variable in self.scopes.pop(place):
                 self.holders[variable].discard(place)
-        self.scopes[self._following] = joined
+        self.scopes[self._next_number] = joined
         for variable in joined:
-            self.holders[variable].add(self._following)
-        self._following += 1
+            self.holders[variable].add(self._next_number)
+        self._next_number += 1
         return tuple(places)
 
 
@@ -273,7 +273,7 @@ def _plan_step(
     code = {v: i for i, v in enumerate(used)}
     labels = [[code[v] for v in scope] for scope in taken]
     return Step(
-        places=places,
+        inputs=places,
         labels=(labels[0], labels[1] if len(labels) > 1 else []),
         kept=[code[v] for v in kept],
         out=kept,
@@ -291,10 +291,10 @@ def _run_steps(
     pool: list[Table | None] = list(tables)
     for step in chosen.steps:
         in_time(SUM_OVER_VARIABLES)
-        one, *other = (pool[place] for place in step.places)
+        one, *other = (pool[place] for place in step.inputs)
         assert one is not None  # every factor is used once
         pool.append(product(one, other[0] if other else None, step))
-        for place in step.places:
+        for place in step.inputs:
             pool[place] = None
     last = pool[-1]
     assert last is not None

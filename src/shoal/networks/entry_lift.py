@@ -39,7 +39,7 @@ TOO_LARGE = (
 
 
 class NetworkEntryLift:
-    """On a network: the least of the quilts, the block lift and the walks of influence."""
+    """The lift of a network: the least of the quilts, the block lift and the walks of influence."""
 
     def __init__(self, net: BayesNet, query: Query | None) -> None:
         self._net, self._metrics = net, entry_metrics(net, query)
@@ -61,7 +61,10 @@ class NetworkEntryLift:
         """Return the largest eta whose loss is at most epsilon, or the best found in time."""
         epsilon *= 1 - BUDGET_UNUSED
         answers: list[LiftedModel | None] = []
-        for search in (self._by_itself, self._by_quilts):  # the second may take long
+        for search in (
+            self._search_blocks_and_walks,
+            self._search_quilts,
+        ):  # the second may take long
             with suppress(OutOfTime):
                 answers.insert(0, search(epsilon))
         found = [answer for answer in answers if answer is not None]
@@ -78,12 +81,12 @@ class NetworkEntryLift:
         Large blocks take minutes, and are looked at only where walks of influence never fade.
         """
         blocks = unless_refused(lambda: NetworkLift(self._net, self._metrics), None)
-        if blocks is not None and blocks.largest > MAX_QUICK_BLOCK_VALUES and self._fades:
+        if blocks is not None and blocks.largest > MAX_QUICK_BLOCK_VALUES and self._walks_fade:
             return None
         return blocks
 
     @property
-    def _fades(self) -> bool:
+    def _walks_fade(self) -> bool:
         """Whether walks of influence have a finite sum from every variable."""
         return bool(np.isfinite(self._reach).all())
 
@@ -101,11 +104,11 @@ class NetworkEntryLift:
         where walks of influence never fade.
         """
         many = len(self._net.variables) > MAX_QUICK_QUILT_VARIABLES
-        if many and self._lifted is None and self._fades:
+        if many and self._lifted is None and self._walks_fade:
             return None
         return unless_refused(lambda: network_quilts(self._net, strategy_for(self._net)), None)
 
-    def _by_quilts(self, epsilon: float) -> LiftedModel | None:
+    def _search_quilts(self, epsilon: float) -> LiftedModel | None:
         """Return the answer of the worst variable's cheapest quilt, |N|·eta + e, or None."""
         if self._quilts is None:
             return None
@@ -114,7 +117,7 @@ class NetworkEntryLift:
         near = worst.quilt.nearby * eta
         return LiftedModel.at(eta, near + worst.quilt.influence, worst.node, near, "quilt")
 
-    def _by_itself(self, epsilon: float) -> LiftedModel | None:
+    def _search_blocks_and_walks(self, epsilon: float) -> LiftedModel | None:
         """Return the answer of blocks, or of the variable that reaches farthest.
 
         Its eta is 0 when influences never fade.
@@ -137,7 +140,7 @@ def mark_if_cut_short(found: LiftedModel) -> LiftedModel:
 
 
 class WholeEntryLift:
-    """On a crowd or a table: of all its entries at once."""
+    """The lift of a contagion model or a table, over all entries at once."""
 
     def __init__(self, lift: ContagionLift | TableLift) -> None:
         self._lift = lift
@@ -248,14 +251,14 @@ class TableLift:
         """Return the most that any release which is eta-DP for one variable tells about one. Rounds
         up. Rounds up.
 
-        The same for the same eta, whatever was asked before, and never more for any that is a
+        The same for the same eta, independent of earlier calls, and never more for any that is a
         little smaller (`steady_leak`).
         """
         worst = LiftedModel.at(eta, 0.0, None, 0.0, bearable(self.own[0]))
         together, above = eta * len(self.own) * UP, raised(eta)
         for i, laws in enumerate(self.own):
-            told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
-            worst = larger_loss(worst, i, told, laws.present, self.metrics[i])
+            losses = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
+            worst = larger_loss(worst, i, losses, laws.present, self.metrics[i])
         return worst
 
     def largest_eta(self, epsilon: float) -> LiftedModel:
@@ -269,7 +272,7 @@ class TableLift:
 # The lift on contagion: what an entry-level DP release tells about one person of a group.
 #
 # In a group where only the number of people ill matters, let O be how many of the others are ill.
-# Given O the others are a uniformly random set of that size, whatever the person's own state. So
+# Given O the others are a uniformly random set of that size, independent of the person's state. So
 # with a_x(o) = E[density | person in state x, O = o]: changing x costs eta, and a set of o + 1 is
 # a set of o with one more, so a_x(o) and a_x(o') differ by at most e^{eta·|o - o'|}. Hence
 #
@@ -323,7 +326,7 @@ class ContagionLift:
         """Return the most that any release which is eta-DP for one person tells about one. Rounds
         up. Rounds up.
 
-        The same for the same eta, whatever was asked before, and never more for any that is a
+        The same for the same eta, independent of earlier calls, and never more for any that is a
         little smaller (`steady_leak`).
         """
         worst = _person_loss(eta, 0.0, 0)
@@ -331,8 +334,8 @@ class ContagionLift:
         for group in self.groups:
             if group.certain or eta * group.size * UP <= worst.loss:
                 continue
-            told = float(steady_leak(group.laws, above * group.apart * UP).max())
-            value = min(told + above * group.itself, eta * group.size) * UP
+            rest_loss = float(steady_leak(group.laws, above * group.apart * UP).max())
+            value = min(rest_loss + above * group.itself, eta * group.size) * UP
             if value > worst.loss:
                 worst = _person_loss(eta, value, group.person)
         return worst

@@ -346,7 +346,7 @@ def follows_by_convolution(net: BayesNet, query: NamedSum, secrets: Secrets) -> 
     return not each_entry(secrets) or _can_convolve(net, query)
 
 
-def contagion_answers(crowd: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:
-    """Return the laws of a sum over a crowd, or why there are none."""
+def contagion_answers(model: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:
+    """Return the laws of a sum over a contagion model, or why there are none."""
     asked = named_sum(query, LARGEST_REACH)
-    return asked if isinstance(asked, str) else PartedLaws(crowd, asked, secrets)
+    return asked if isinstance(asked, str) else PartedLaws(model, asked, secrets)

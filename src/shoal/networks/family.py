@@ -23,7 +23,7 @@ else:
 
 FAMILY = Family(
     package="shoal.networks",
-    about="variables of a network, a crowd or a table",
+    about="variables of a network, people of a contagion model, or a table",
     kinds={
         "joint-table": lambda: shoal.networks.table.JointTable,
         "bayes-net": lambda: shoal.networks.bayesnet.BayesNet,

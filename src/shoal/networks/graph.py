@@ -169,7 +169,8 @@ def greedy_order(parents: Parents, sizes: Sequence[int], among: Collection[int])
     """Return the better of two greedy orders for the variables `among`, which hold all their
     parents.
 
-    The one sums out first what ties the fewest others anew, the other what has the smallest table.
+    The one sums out first the variable that adds the fewest edges, the other that of the smallest
+    table.
     """
     return min(
         _order_by_rule(parents, sizes, among, rule)

@@ -234,7 +234,7 @@ def _parse_probability(text: str, name: str) -> Decimal:
     return number
 
 
-# Networks made by other software, told apart by the methods they have.
+# Networks made by other software, recognised by their methods.
 
 
 class ForeignTable(NamedTuple):

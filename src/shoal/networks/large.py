@@ -72,8 +72,8 @@ class SumLaws(NamedTuple):
         furthest apart, of the variable and at the output that tell most.
         """
         below, above = self.densities(steps)
-        told = self._by_variable(above, below)
-        variable, output = np.unravel_index(int(told.argmax()), told.shape)
+        ratios = self._by_variable(above, below)
+        variable, output = np.unravel_index(int(ratios.argmax()), ratios.shape)
         own = self.owner == np.unique(self.owner)[variable]
         with np.errstate(divide="ignore"):
             gap = np.where(own, np.log(above[:, output]) - np.log(below[:, output]), -math.inf)
@@ -111,7 +111,7 @@ class LargeSums:
         upper = max(1.001 * widest / epsilon, 1 / NO_NOISE)
         while True:
             scale = smallest_scale(self._bound, epsilon, 1 / NO_NOISE, upper)
-            if not self._narrower(min(scale, upper)):
+            if not self._narrow_at(min(scale, upper)):
                 break
         return ScaleFound(
             scale,
@@ -123,7 +123,7 @@ class LargeSums:
         """Return an upper bound of the loss at `scale`, narrowed until it is at most `enough` or
         stays.
         """
-        while (found := self._bound(scale)) > enough and self._narrower(scale):
+        while (found := self._bound(scale)) > enough and self._narrow_at(scale):
             pass
         return found
 
@@ -132,7 +132,7 @@ class LargeSums:
 
         The lower end is that of the largest part alone, so it holds where there is one part only.
         """
-        while self._narrower(scale):
+        while self._narrow_at(scale):
             pass
         found = [part.laws.interval(scale) for part in self.parts]
         alone = len(self._net.parts) == 1
@@ -141,9 +141,9 @@ class LargeSums:
     def _bound(self, scale: float) -> float:
         return max(part.laws.interval(scale)[1] for part in self.parts)
 
-    def _narrower(self, scale: float) -> bool:
+    def _narrow_at(self, scale: float) -> bool:
         """Return whether the laws that decide at this scale could be narrowed, and were."""
-        return max(self.parts, key=lambda part: part.laws.interval(scale)[1]).narrower(scale)
+        return max(self.parts, key=lambda part: part.laws.interval(scale)[1]).narrow_at(scale)
 
     def floor(self, epsilon: float) -> float | None:
         return None
@@ -184,8 +184,8 @@ def sum_laws(net: BayesNet, query: NamedSum) -> tuple[TiltedSumLaws, ...]:
 class TiltedSumLaws:
     """The laws of one run, narrowed as far as the scales asked about need it.
 
-    A tilt is a factor e^{tilt·F} on every outcome: masses far out, too small to be told from
-    rounding, are large under a tilt towards them (large.md, Claim 6). Bounds only ever narrow.
+    A tilt is a factor e^{tilt·F} on every outcome: masses far out, too small to be distinguished
+    from rounding, are large under a tilt towards them (large.md, Claim 6). Bounds only ever narrow.
     """
 
     def __init__(self, net: BayesNet, run: SumRun, weights: list[Ints]) -> None:
@@ -202,7 +202,7 @@ class TiltedSumLaws:
         self._known = _secret_values(self._chosen, self._tables, [np.asarray(one) for one in prior])
         self._log_prior: Floats = np.log(self._rows(prior))
         self._moments: dict[float, Floats | None] = {0.0: np.zeros(len(self._log_prior))}
-        self._followed: set[float] = set()
+        self._tilts_used: set[float] = set()
         named = [
             (run.kept[p], value) for p in self._asked for value in np.flatnonzero(self._known[p])
         ]
@@ -215,9 +215,9 @@ class TiltedSumLaws:
             unit,
             run.left_out,
         )
-        self._follow(0.0)
+        self._narrow_by_tilt(0.0)
 
-    def narrower(self, steps: float) -> bool:
+    def narrow_at(self, steps: float) -> bool:
         """Return whether a tilt narrows the bounds that decide at the scale `steps`; if so, it
         does.
 
@@ -233,19 +233,21 @@ class TiltedSumLaws:
             hidden = np.log(self.laws.high[row] - self.laws.low[row]) - away
         mass = int(hidden.argmax())
         try:
-            tilt = min(self._tilts(), key=lambda tilt: self._moment(tilt)[row] - tilt * mass)
-            if tilt in self._followed:
+            tilt = min(self._usable_tilts(), key=lambda tilt: self._moment(tilt)[row] - tilt * mass)
+            if tilt in self._tilts_used:
                 return False
-            self._follow(tilt)
+            self._narrow_by_tilt(tilt)
         except OutOfTime:
             return False
         return True
 
-    def _follow(self, tilt: float) -> None:
+    def _narrow_by_tilt(self, tilt: float) -> None:
         """Narrow the bounds by the laws under a tilt."""
         first, count, error = self._window(tilt)
         rows = np.empty((len(self._log_prior), count // 2 + 1), dtype=complex)
-        tables = [self._tilted(table, tilt, code) for table, code in self._coded()]
+        tables = [
+            self._tilted_table(table, tilt, code) for table, code in self._tables_with_codes()
+        ]
         total = self._rows(marginals(self._chosen, tables, wanted=self._asked))
         roots = np.exp(2j * math.pi / count * np.arange(count))
         for frequency in range(rows.shape[1]):
@@ -259,7 +261,7 @@ class TiltedSumLaws:
         masses = np.zeros(self.laws.low.shape)
         places = np.arange(first, first + count)
         masses[:, places] = _masses_from_frequencies(rows, count)[:, places % count]
-        self._followed.add(tilt)
+        self._tilts_used.add(tilt)
         self._narrow(tilt, masses, error)
 
     def _narrow(self, tilt: float, masses: Floats, error: float) -> None:
@@ -268,15 +270,15 @@ class TiltedSumLaws:
         """
         low, high = self.laws.low, self.laws.high
         values = np.arange(self._width)
-        least, most = self._untilted(tilt, values, error)
+        least, most = self._untilted_bounds(tilt, values, error)
         low = np.maximum(low, np.maximum(masses - error, 0.0) * least)
         high = np.minimum(high, (masses + error) * most)
         for other, moment in self._moments.items():
             if moment is not None:
-                high = np.minimum(high, self._untilted(other, values, error)[1])
+                high = np.minimum(high, self._untilted_bounds(other, values, error)[1])
         self.laws = self.laws._replace(low=np.minimum(low, high), high=high)
 
-    def _untilted(self, tilt: float, values: Ints, error: float) -> tuple[Floats, Floats]:
+    def _untilted_bounds(self, tilt: float, values: Ints, error: float) -> tuple[Floats, Floats]:
         """Return bounds of E[e^{tilt·F} | s] e^{-tilt·c}, what a mass under the tilt is divided
         by.
         """
@@ -300,7 +302,7 @@ class TiltedSumLaws:
             return 0, self._width, error
         own, values = self._moment(tilt), np.arange(self._width)
         up, down = np.zeros(self._width), np.zeros(self._width)
-        for other in self._tilts():
+        for other in self._usable_tilts():
             excess = (self._moment(other) - own).max() - (other - tilt) * values
             side = up if other > tilt else down
             np.minimum(side, excess, out=side)
@@ -310,7 +312,7 @@ class TiltedSumLaws:
         last = int(above.min(initial=self._width))
         return first, last - first, 2.0 * error
 
-    def _tilts(self) -> list[float]:
+    def _usable_tilts(self) -> list[float]:
         """Return some tilts under which every secret is likely enough to be followed."""
         size = math.sqrt(float(np.mean([int(code.max()) ** 2 for code in self._codes]))) or 1.0
         tilts = [sign * tilt / size for tilt in TILTS for sign in (1, -1)]
@@ -325,17 +327,19 @@ class TiltedSumLaws:
         """Return log E[e^{tilt·F} | s] for every secret s; None where some of it underflows."""
         if tilt not in self._moments:
             in_time(LAW_OF_SUM)
-            tables = [self._tilted(table, tilt, code) for table, code in self._coded()]
+            tables = [
+                self._tilted_table(table, tilt, code) for table, code in self._tables_with_codes()
+            ]
             found = self._rows(marginals(self._chosen, tables, wanted=self._asked))
             most = (self._width - 1) * max(tilt, 0.0)
             kept = (found >= RAREST_VALUE).all()
             self._moments[tilt] = np.log(found) + most - self._log_prior if kept else None
         return self._moments[tilt]
 
-    def _coded(self) -> Iterable[tuple[Floats, Ints]]:
+    def _tables_with_codes(self) -> Iterable[tuple[Floats, Ints]]:
         return zip(self._tables, self._codes, strict=True)
 
-    def _tilted(self, table: Floats, tilt: float, code: Ints) -> Floats:
+    def _tilted_table(self, table: Floats, tilt: float, code: Ints) -> Floats:
         """Return the table times e^{tilt·code}, over its largest: never more than the table."""
         factor: Floats = np.exp(tilt * code - max(tilt, 0.0) * int(code.max()))
         return np.asarray(table * factor, dtype=np.float64)

@@ -119,8 +119,10 @@ def secrets_part_of_table(table: JointTable, query: NamedSum, secrets: Secrets) 
         mass = np.bincount(place, weight[s], minlength=len(values))
         laws[row] = mass / totals[s]
         lossy |= bool(((mass > 0) & (laws[row] < LOST)).any())
-    pairs, told = groups[np.ix_(possible, possible)], tuple(names[s] for s in possible)
-    return SecretsPart(SecretLaws(values, laws, pairs, told, lossy=lossy), totals[possible], ())
+    pairs, possible_names = groups[np.ix_(possible, possible)], tuple(names[s] for s in possible)
+    return SecretsPart(
+        SecretLaws(values, laws, pairs, possible_names, lossy=lossy), totals[possible], ()
+    )
 
 
 def least_positive(masses: Floats) -> float:

@@ -47,12 +47,12 @@ class Forest(NamedTuple):
         below = [b for b, p in enumerate(self.parent) if p == block]
         return below if above is None else [above, *below]
 
-    def ways(self) -> list[tuple[int, int]]:
+    def directed_edges(self) -> list[tuple[int, int]]:
         """Return the directed pairs of neighbouring blocks: from the leaves inwards, and back."""
         pairs = [(c, p) for c, p in enumerate(self.parent) if p is not None]
         return [*reversed(pairs), *((p, c) for c, p in pairs)]
 
-    def home(self) -> dict[int, int]:
+    def block_of_variables(self) -> dict[int, int]:
         """Return the block of every variable."""
         return {v: b for b, block in enumerate(self.blocks) for v in block}
 
@@ -168,18 +168,18 @@ class NetworkLift:
     @cached_property
     def towards(self) -> dict[tuple[int, int], PairLaws]:
         """For blocks C, B next to each other: the rows P(X_C | X_B = b), ready for Λ."""
-        return {(c, b): self._given(c, b) for c, b in self.forest.ways()}
+        return {(c, b): self._rows_given(c, b) for c, b in self.forest.directed_edges()}
 
     @cached_property
     def behind(self) -> dict[tuple[int, int], int]:
         """How many variables lie behind C as seen from B."""
-        return {(c, b): self._count(c, b) for c, b in self.towards}
+        return {(c, b): self._count_behind(c, b) for c, b in self.towards}
 
     @cached_property
     def own(self) -> tuple[PairLaws, ...]:
         """For every variable i in block B: the rows P(X_B | X_i = x)."""
-        home = self.forest.home()
-        return tuple(self._own(i, home[i]) for i in range(len(self.net.variables)))
+        home = self.forest.block_of_variables()
+        return tuple(self._rows_of_variable(i, home[i]) for i in range(len(self.net.variables)))
 
     @cached_property
     def possible(self) -> tuple[npt.NDArray[np.bool_], ...]:
@@ -196,20 +196,20 @@ class NetworkLift:
         """Return what any release that is eta-DP for one variable tells about a variable. Rounds
         up.
 
-        The same for the same eta, whatever was asked before, and for any that is a little smaller
-        (`steady_leak`).
+        The same for the same eta, independent of earlier calls, and for any that is a little
+        smaller (`steady_leak`).
         """
         at = raised(eta)
         messages = self._messages(at, rule)
         part_of = {v: len(part) for part in self.net.parts for v in part}
-        home = self.forest.home()
-        growth = [self._growth(b, None, at, messages) for b in range(len(self.states))]
+        home = self.forest.block_of_variables()
+        growth = [self._block_growth(b, None, at, messages) for b in range(len(self.states))]
         worst = LiftedModel.at(eta, 0.0, None, 0.0, rule or self.rule)
         for i, laws in enumerate(self.own):
             together = eta * part_of[i] * UP
-            told = steady_leak(laws, growth[home[i]], rule)
-            told = np.minimum(told, together) * UP
-            worst = larger_loss(worst, i, told, self.possible[i], self.metrics[i])
+            losses = steady_leak(laws, growth[home[i]], rule)
+            losses = np.minimum(losses, together) * UP
+            worst = larger_loss(worst, i, losses, self.possible[i], self.metrics[i])
         return worst
 
     def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftedModel | None:
@@ -217,10 +217,10 @@ class NetworkLift:
         above 0.
 
         The loss grows with eta; it is at most eta for each variable tied together and at least
-        what is told by the variable itself.
+        what the variable itself tells.
         """
         low = epsilon / max(map(len, self.net.parts)) * (1 - 2.0**-40)
-        high = epsilon / max(self._told_by_itself(), 1 / 64) * UP
+        high = epsilon / max(self._largest_metric(), 1 / 64) * UP
         first = self.loss(low, rule)
         if first.value > epsilon:
             return None
@@ -237,7 +237,7 @@ class NetworkLift:
         except OutOfTime:
             return best
 
-    def _told_by_itself(self) -> float:
+    def _largest_metric(self) -> float:
         """Return the largest metric between two possible values of a variable."""
         return max(
             float(metric[np.ix_(laws.present, laws.present)].max(initial=0.0))
@@ -247,27 +247,29 @@ class NetworkLift:
     def _messages(self, eta: float, rule: Rule | None) -> Messages:
         """Return message(C → B), (states of B, states of B), for all neighbours."""
         messages: Messages = {}
-        for number, (source, target) in enumerate(ways := self.forest.ways()):
+        for number, (source, target) in enumerate(ways := self.forest.directed_edges()):
             doing("the lift, block by block", number, len(ways))
-            growth = self._growth(source, target, eta, messages)
+            growth = self._block_growth(source, target, eta, messages)
             laws = self.towards[source, target]
-            told = steady_leak(laws, growth, rule)
+            message = steady_leak(laws, growth, rule)
             group = eta * self.behind[source, target] * UP
-            np.minimum(told, group, out=told)
-            np.fill_diagonal(told, 0.0)
-            messages[source, target] = told
+            np.minimum(message, group, out=message)
+            np.fill_diagonal(message, 0.0)
+            messages[source, target] = message
         return messages
 
-    def _growth(self, block: int, without: int | None, eta: float, messages: Messages) -> Floats:
+    def _block_growth(
+        self, block: int, without: int | None, eta: float, messages: Messages
+    ) -> Floats:
         """Return G of a block, (states, states), the message of the block `without` left out."""
-        total = eta * self._moved[block]
+        total = eta * self._block_metrics[block]
         for near in self.forest.neighbours(block):
             if near != without:
                 total = total + messages[near, block]
         return np.asarray(total * UP)
 
     @cached_property
-    def _moved(self) -> tuple[Floats, ...]:
+    def _block_metrics(self) -> tuple[Floats, ...]:
         """E(b, b') of each block: the sum of the metrics of its variables, per unit of eta."""
         found = []
         for states in self.states:
@@ -278,7 +280,7 @@ class NetworkLift:
             found.append(total)
         return tuple(found)
 
-    def _given(self, source: int, target: int) -> PairLaws:
+    def _rows_given(self, source: int, target: int) -> PairLaws:
         """Return the rows P(X_source | X_target = b) over possible states, ready for Λ."""
         one, two = self.states[target], self.states[source]
         law = joint_law(self.net, (*one.variables, *two.variables))
@@ -287,7 +289,7 @@ class NetworkLift:
         values = law.values.arranged(lambda table: table.reshape(cells, -1)[chosen])
         return pair_laws(values, law.roundings)
 
-    def _own(self, variable: int, block: int) -> PairLaws:
+    def _rows_of_variable(self, variable: int, block: int) -> PairLaws:
         """Return the rows P(X_block | X_variable = x) over possible states, ready for Λ."""
         states = self.states[block]
         law = joint_law(self.net, states.variables)
@@ -297,7 +299,7 @@ class NetworkLift:
         holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
         return pair_laws(weight.times(Wide.of(holds)), law.roundings)
 
-    def _count(self, source: int, target: int) -> int:
+    def _count_behind(self, source: int, target: int) -> int:
         """Return how many variables lie in blocks reached from `source` without passing
         `target`.
         """
@@ -312,16 +314,16 @@ class NetworkLift:
 
 
 def larger_loss(
-    worst: LiftedModel, variable: int, told: Floats, possible: Bools, metric: Floats
+    worst: LiftedModel, variable: int, losses: Floats, possible: Bools, metric: Floats
 ) -> LiftedModel:
     """Return `worst`, or the largest loss between two possible values of a variable, if more."""
-    told = np.where(possible[:, None] & possible[None, :], told, 0.0)
-    np.fill_diagonal(told, 0.0)
-    x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
-    if told[x, other] <= worst.loss:
+    losses = np.where(possible[:, None] & possible[None, :], losses, 0.0)
+    np.fill_diagonal(losses, 0.0)
+    x, other = (int(n) for n in np.unravel_index(int(losses.argmax()), losses.shape))
+    if losses[x, other] <= worst.loss:
         return worst
     at_node = float(worst.eta * metric[x, other])
-    value, rule = float(told[x, other]), worst.rule
+    value, rule = float(losses[x, other]), worst.rule
     return LiftedModel.at(worst.eta, value, variable, at_node, rule, (x, other))
 
 

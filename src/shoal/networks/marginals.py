@@ -43,11 +43,11 @@ def marginals(
     outside: list[AnyTable | None] = [None] * len(inside)
     outside[-1] = np.ones((), dtype=inside[-1].dtype)
     for number in range(len(inside) - 1, len(tables) - 1, -1):
-        step, told = chosen.steps[number - len(tables)], outside[number]
-        if told is not None:
-            for turn, place in enumerate(step.places):
+        step, whole_outside = chosen.steps[number - len(tables)], outside[number]
+        if whole_outside is not None:
+            for turn, place in enumerate(step.inputs):
                 if needed[place]:
-                    outside[place] = tidy(_outside_of_input(inside, step, told, turn))
+                    outside[place] = tidy(_outside_of_input(inside, step, whole_outside, turn))
         outside[number] = None
         inside[number] = _FREED
     return [
@@ -62,13 +62,13 @@ def _mark_needed_tables(
     """Return which tables have a wanted factor in them."""
     needed = [wanted is None or number in wanted for number in range(count)]
     for step in chosen.steps:
-        needed.append(any(needed[place] for place in step.places))
+        needed.append(any(needed[place] for place in step.inputs))
     return needed
 
 
 def possible_values(chosen: Elimination, tables: Sequence[AnyTable]) -> list[npt.NDArray[np.bool_]]:
-    """Return which values the last variable of every factor can take, whatever underflow makes of
-    it.
+    """Return which values the last variable of every factor can take, also where doubles
+    underflow.
     """
     marks = [(table > 0).astype(np.float64) for table in tables]
     return [found > 0 for found in marginals(chosen, marks, lambda table: np.minimum(table, 1.0))]
@@ -85,7 +85,7 @@ def count_roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequ
     back = [0] * len(cells)
     for number in range(len(cells) - 1, len(tables) - 1, -1):
         step = chosen.steps[number - len(tables)]
-        for place in step.places:
+        for place in step.inputs:
             back[place] = back[number] + step.terms // cells[place] + 2
     last = max(back[number] + table.size for number, table in enumerate(tables))
     return chosen.roundings + last
@@ -93,17 +93,19 @@ def count_roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequ
 
 def _join(inside: list[AnyTable], step: Step) -> AnyTable:
     """Return the product of the tables a step joins."""
-    named = zip((inside[place] for place in step.places), step.labels, strict=False)
+    named = zip((inside[place] for place in step.inputs), step.labels, strict=False)
     taken = [part for pair in named for part in pair]
     return _einsum(*taken, step.kept, optimize=step.terms > TERMS_WITHOUT_BLAS)
 
 
-def _outside_of_input(inside: list[AnyTable], step: Step, told: AnyTable, turn: int) -> AnyTable:
+def _outside_of_input(
+    inside: list[AnyTable], step: Step, whole_outside: AnyTable, turn: int
+) -> AnyTable:
     """Return the outside of one of the factors a step joined, from that of their product."""
-    others = [(told, step.kept)]
-    if len(step.places) > 1:
-        others.append((inside[step.places[1 - turn]], step.labels[1 - turn]))
-    own, large = inside[step.places[turn]], step.terms > TERMS_WITHOUT_BLAS
+    others = [(whole_outside, step.kept)]
+    if len(step.inputs) > 1:
+        others.append((inside[step.inputs[1 - turn]], step.labels[1 - turn]))
+    own, large = inside[step.inputs[turn]], step.terms > TERMS_WITHOUT_BLAS
     return _sum_onto(own, step.labels[turn], *others, large=large and len(others) > 1)
 
 

@@ -38,7 +38,7 @@ STEP_OVERHEAD = 3000  # multiplications that take as long as one step takes anyw
 
 
 MIN_SECRET_PROBABILITY = (
-    1e-250  # a less likely secret has lost digits to underflow, and is followed anew
+    1e-250  # a less likely secret has lost digits to underflow, and is followed in wide numbers
 )
 
 
@@ -124,7 +124,7 @@ class NetworkComponent:
         """Return, for every value of every variable, the law of the sum, its probability, variable
         and name.
         """
-        self._affordable()
+        self._refuse_long_work()
         laws, prior = self._laws()
         owner = np.repeat(self.asked, [self.net.sizes[v] for v in self.asked])
         names = tuple(
@@ -136,10 +136,10 @@ class NetworkComponent:
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """Return the law of the sum given the values that `seen` allows some variables."""
-        weight = self._weight((), seen)
+        weight = self._joint_weights((), seen)
         total = float(weight.sum())
         if self.lossy and total < MIN_SECRET_PROBABILITY:
-            return self._followed_given(seen)
+            return self._given_wide(seen)
         return GivenSum(weight / total if total > 0 else weight, total)
 
     def _laws(self) -> tuple[Floats, Floats]:
@@ -154,13 +154,13 @@ class NetworkComponent:
             factors, order = self.net.factors(self.nodes), self.net.elimination_order
             known = [support_of_product(factors, self.net.sizes, (v,), order) for v in self.asked]
             if (np.concatenate(known) & (prior < MIN_SECRET_PROBABILITY)).any():
-                return self._followed()
+                return self._wide_laws()
         return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
 
-    def _followed(self) -> tuple[Floats, Floats]:
+    def _wide_laws(self) -> tuple[Floats, Floats]:
         """Return `_laws` without underflow."""
-        self._affordable(WIDE_WORK_FACTOR)
-        found = [self._wide_weight((v,), {}) for v in self.asked]
+        self._refuse_long_work(WIDE_WORK_FACTOR)
+        found = [self._wide_joint_weights((v,), {}) for v in self.asked]
         everything = found[0].total()
         totals = [table.total(-1, keepdims=True) for table in found]
         laws = [table.over(total) for table, total in zip(found, totals, strict=True)]
@@ -170,16 +170,19 @@ class NetworkComponent:
         ]
         return np.concatenate(laws), np.concatenate(prior)
 
-    def _followed_given(self, seen: Mapping[int, Floats]) -> GivenSum:
+    def _given_wide(self, seen: Mapping[int, Floats]) -> GivenSum:
         """Return `given` without underflow."""
-        table, everything = self._wide_weight((), seen), self._wide_weight((), {}).total()
+        table, everything = (
+            self._wide_joint_weights((), seen),
+            self._wide_joint_weights((), {}).total(),
+        )
         total = table.total()
         chance = max(float(total.over(everything)), LEAST_NORMAL) if total.possible else 0.0
         return GivenSum(table.over(total), chance)
 
     def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
         """Return P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
-        return self._weight((v,), seen or {})
+        return self._joint_weights((v,), seen or {})
 
     @cached_property
     def work(self) -> int:
@@ -189,7 +192,7 @@ class NetworkComponent:
         terms = sum(step.terms * self.width + STEP_OVERHEAD for step in chosen.steps)
         return terms * len(self.asked)
 
-    def _affordable(self, times: int = 1) -> None:
+    def _refuse_long_work(self, times: int = 1) -> None:
         """Refuse what would take minutes."""
         work = self.work * times
         if work > MAX_MULTIPLICATIONS:
@@ -209,7 +212,7 @@ class NetworkComponent:
         ]
         return spread + [Factor(f.scope, f.table[..., None]) for f in factors[len(spread) :]]
 
-    def _weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
+    def _joint_weights(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
         """Return P(keep, sum = code) times the likelihoods in `seen`, (values.., codes)."""
         factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
         found = weighted_sum_product(
@@ -219,7 +222,7 @@ class NetworkComponent:
         padded[..., : found.shape[-1]] = found
         return padded
 
-    def _wide_weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
+    def _wide_joint_weights(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
         """Return `_weight` in numbers that never underflow."""
         factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
         return wide_weighted_sum_product(

@@ -2,7 +2,7 @@
 
 A quilt of variable i is a set Q. What it leaves far away, R, are the variables d-separated from i
 by Q; what stays nearby, N ∋ i, are all others outside Q. Every candidate goes through that test,
-whatever strategy proposed it, so every strategy is sound; a poor one only costs noise.
+so every strategy that proposes sets is sound; a poor one only costs noise.
 Song, Wang & Chaudhuri 2017, Section 4.2 and Algorithm 2. Proof: mechanisms/markov_quilt.md.
 """
 
@@ -113,7 +113,7 @@ def family_quilts(
         raise InputError("the networks have different structures; take them one by one")
     rows = []
     for node in range(len(first.variables)):
-        told = (
+        candidates = (
             NodeQuilt(
                 quilt,
                 len(nearby(first, node, quilt)),
@@ -121,7 +121,7 @@ def family_quilts(
             )
             for quilt in _candidate_sets(first, node, strategy)
         )
-        rows.append(_undominated(told))
+        rows.append(_undominated(candidates))
     return tuple(rows)
 
 

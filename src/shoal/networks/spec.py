@@ -95,7 +95,7 @@ class TableModel(ModelSection):
 
 
 class PairSecrets(SecretsSection):
-    """Named events over the variables of a table, and the pairs nobody may tell apart."""
+    """Named events over the variables of a table, and the pairs that stay indistinguishable."""
 
     kind: Literal["pairs"]
     events: dict[Text, dict[Text, States]] = Field(
@@ -141,7 +141,7 @@ class ContagionModel(ModelSection):
 
     kind: Literal["contagion"]
     sizes: list[Whole] | None = Field(
-        None, description="sizes of groups in which everybody meets everybody"
+        None, description="sizes of groups in which all people meet each other"
     )
     people: list[State] | None = Field(None, description="names, in the order of the data")
     edges: list[Pair] | None = Field(None, description="pairs of people who meet")

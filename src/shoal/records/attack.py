@@ -1,5 +1,4 @@
-"""Attacks on tied records: people and their places, where friends give somebody away, what ties
-give away about single records, and leaked information in bits."""
+"""What ties give away about single records, and leaked information in bits."""
 
 from __future__ import annotations
 
@@ -132,8 +131,8 @@ def gain_bits(after: Floats, before: Floats) -> float:
     """Return Σ after · log2(after / before): what an observation added to a belief. inf from
     nothing.
 
-    For an ε-DP release and an adversary who knows everybody else it is at most ε·log2 e for *every*
-    output, since no belief then grows by more than e^ε.
+    For an ε-DP release and an adversary who knows all other records it is at most ε·log2 e for
+    *every* output, since no belief then grows by more than e^ε.
     """
     seen = after > 0
     if (before[seen] == 0).any():

@@ -312,7 +312,7 @@ def groups_finding(setting: AuditCase) -> Finding:
     """Return the loss itself, n·L/scale for groups of n: no law tells more, and equal records do.
 
     All records of one group take the value a, or all the value b, with the same chance, and
-    everybody else is known. Where the output is beyond all answers, on the side of a in every
+    all other records are known. Where the output is beyond all answers, on the side of a in every
     number in which a and b differ, the odds change by n·|w(a) - w(b)|_1 / scale.
     """
     model = setting.model
@@ -321,11 +321,11 @@ def groups_finding(setting: AuditCase) -> Finding:
     names = setting.query.states
     pairs = [(a, b) for a in range(len(names)) for b in range(len(names))]
     top, bottom = max(pairs, key=lambda pair: abs(weights[pair[0]] - weights[pair[1]]).sum())
-    told = float_below(size * setting.eta)
-    after = 1 / (1 + math.exp(-told))
+    loss = float_below(size * setting.eta)
+    after = 1 / (1 + math.exp(-loss))
     seen = Witness(
         model=setting.index,
-        law=f"a group of {size} records that are always alike, everybody else being known",
+        law=f"a group of {size} records that are always alike, all other records being known",
         subject="the group",
         facts=(repr(names[top]), repr(names[bottom])),
         labels=setting.query.labels,
@@ -333,9 +333,9 @@ def groups_finding(setting: AuditCase) -> Finding:
         unit=setting.query.unit,
         before=(0.5, 0.5),
         after=(after, 1 - after),
-        log_ratio=told,
+        log_ratio=loss,
     )
-    return Finding(lower=told, upper=eta_above(size * setting.eta), witness=seen)
+    return Finding(lower=loss, upper=eta_above(size * setting.eta), witness=seen)
 
 
 def _extreme_output(gap: Floats) -> tuple[float, ...]:

@@ -180,10 +180,10 @@ def contributions(query: Query, model: Any) -> Contributions | None:
         low = np.array([[-float_up(-w) for w in row] for row in exact])
         high = np.array([[float_up(w) for w in row] for row in exact])
         return Contributions(low, high, own)
-    told = getattr(query, "contributions", None)
-    if told is None:
+    bounds_by_cell = getattr(query, "contributions", None)
+    if bounds_by_cell is None:
         return None
-    low, high = (np.asarray(side, dtype=np.float64) for side in told(model.domain))
+    low, high = (np.asarray(side, dtype=np.float64) for side in bounds_by_cell(model.domain))
     found = Contributions(low, high, own)
     return found._replace(own=max(own, float(found.moves().max())))
 

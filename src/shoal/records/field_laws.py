@@ -181,10 +181,10 @@ class FieldComponent(NetworkComponent):
         return DEEPEST_LINEAR
 
     def _laws(self) -> tuple[Floats, Floats]:
-        return self._followed()
+        return self._wide_laws()
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        return self._followed_given(seen)
+        return self._given_wide(seen)
 
 
 def _potentials_by_neighbour(model: PairwiseField) -> list[dict[int, Wide]]:

@@ -101,7 +101,7 @@ def share_within_cell(query: Query | None, model: PairwiseField) -> float:
     all.
 
     0 where laws of cells are laws of values; 1 for a query that is no sum over records, or not
-    told: nothing is known of it then. Rounds up.
+    given: nothing is known of it then. Rounds up.
     """
     if model.domain.known_inside:
         return 0.0

@@ -234,7 +234,7 @@ def centroids(
 
 def halton_points(clusters: int, width: int) -> Ints:
     """Return points of a Halton sequence on the grid: spread over the box, and the same for
-    everybody.
+    all data.
     """
     primes: list[int] = []
     candidate = 2

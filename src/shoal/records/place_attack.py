@@ -224,7 +224,7 @@ class FriendAdversary:
     """What is known before a release: people's vectors and friendships, and how friends live.
 
     `known` marks the people whose vectors the adversary has; `ties` whether friendships are known
-    (attack 2) or everybody counts alike (attack 1). The values a person may have are the known
+    (attack 2) or all people count alike (attack 1). The values a person may have are the known
     people's own vectors, as the paper's samples of D_i; a cell collects those whose top place is in
     it, so that the prior of a cell is Eq. (8), the share of known people there, or Eq. (9), that
     share weighted by Σ over known friends of (Dist + b)^-c, Eq. (26).
@@ -298,8 +298,8 @@ class ReleasedCentroids:
     def log_likelihood(self, adversary: FriendAdversary, target: int) -> Floats:
         """Return log P(output | D_target = each known person's vector), up to a constant.
 
-        With everybody else known it is exact: -|output - known sums - the target's part|₁ / scale.
-        Otherwise see `UnknownPeople`.
+        With all other people known it is exact: -|output - known sums - the target's part|₁ /
+        scale. Otherwise see `UnknownPeople`.
         """
         chosen = adversary.values(target)
         rest = self.output - self.parts[chosen].sum(axis=0)

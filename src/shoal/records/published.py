@@ -171,7 +171,7 @@ class PublishedCertificate(TiesCertificate):
 def published_mechanism(name: str, caveat: str, *, printed: bool) -> Mechanism:
     """Return the mechanism with noise of scale DS/ε, DS = max_i Σ_j ρ_ij ΔQ at that very scale.
 
-    ρ by Eq. (14), or, `printed`, by Eq. (18), for whatever query. Its loss is DS(σ)/σ at the noise
+    ρ by Eq. (14), or, `printed`, by Eq. (18), for any query. Its loss is DS(σ)/σ at the noise
     as drawn: what the paper claims, not what the release tells.
     """
 

@@ -207,7 +207,7 @@ def _is_nested(element: Any) -> bool:
 
 def _numbers_of_records(data: Any, count: int | None) -> Floats:
     """Return one number per record; refused for the shape of the data only."""
-    # a list holds records, whatever they are; the shape of an array is public
+    # a list holds records of any kind; the shape of an array is public
     listed = isinstance(data, list | tuple) and any(map(_is_nested, data))
     values = np.array([_number_or_nan(one) for one in data]) if listed else numbers_or_missing(data)
     if values.ndim != 1 or (count is not None and len(values) != count):

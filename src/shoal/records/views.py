@@ -58,13 +58,13 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
 
 def _print_attack(
     wish: AttackWish,
-    told: dict[str, Any],
+    summary: dict[str, Any],
     words: Mapping[str, str],
     chart: Callable[[Any], None],
 ) -> None:
     """Print an attack as JSON or in words, and write its chart where one is asked for."""
     if wish.as_json:
-        show.print_json(told)
+        show.print_json(summary)
     else:
         lines = "\n".join(f"{title}: {text}" for title, text in words.items())
         show.console().print(show.paragraphs(lines))
@@ -82,9 +82,12 @@ def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
     people = people_in(plan, data, columns, wish.friends)
     with show.working("attacking"):
         found = _locate_people(plan, people, wish.seed)
-    told = _attack_summary(plan, people, found)
+    summary = _attack_summary(plan, people, found)
     _print_attack(
-        wish, told, _place_words(plan, told), lambda figure: _places_chart(figure, people, found)
+        wish,
+        summary,
+        _place_words(plan, summary),
+        lambda figure: _places_chart(figure, people, found),
     )
 
 
@@ -99,9 +102,9 @@ def _locate_people(plan: Plan, people: People, seed: int) -> dict[str, list[Loca
     if not len(tied):
         raise InputError("no two people of the check-ins are friends; check the names in --friends")
     some = tied[np.linspace(0, len(tied) - 1, min(len(tied), MOST_TARGETS)).astype(np.int64)]
-    everybody = np.ones(len(people), dtype=bool)
-    plain = FriendAdversary(people=people, known=everybody, ties=False)
-    social = FriendAdversary(people=people, known=everybody, ties=True)
+    all_known = np.ones(len(people), dtype=bool)
+    plain = FriendAdversary(people=people, known=all_known, ties=False)
+    social = FriendAdversary(people=people, known=all_known, ties=True)
     asked = {
         "before": (plain, None),
         "friends": (social, None),
@@ -143,7 +146,7 @@ def _attack_summary(
 def _place_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
     """Return the figures of an attack on places in sentences, by title."""
     errors, bits = summary["error_km"], summary["leaked_bits"]
-    told = summary["release_bits"]["both"]
+    added_bits = summary["release_bits"]["both"]
     return {
         "In short": "an adversary who knows the friendships and sees the release locates a user "
         f"within {errors['both']:.1f} km instead of {errors['before']:.1f} km (mean of "
@@ -151,9 +154,9 @@ def _place_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
         "Friendships": f"alone, before any release: {errors['friends']:.1f} km, "
         f"{bits['friends']:.2f} bits. No noise can take this back.",
         "The release": f"alone, by {plan.mechanism}: {errors['release']:.1f} km; it adds "
-        f"{told:.3f} bits to what somebody with the friendships believes.",
+        f"{added_bits:.3f} bits to what an adversary with the friendships believes.",
         "Allowed": f"{significant(summary['bits_allowed'])} bits on average over releases about "
-        "somebody all of whose friends are known "
+        "a person all of whose friends are known "
         f"(epsilon·log2 e at {significant(summary['entry_epsilon'])}); one single output can "
         f"make the adversary surer by up to {significant(summary['one_output_bits'])} bits.",
         "Known": f"the places of the other {summary['people'] - 1} people and "
@@ -175,7 +178,7 @@ def _places_chart(figure: Any, people: People, found: dict[str, list[LocatedPers
         for name, (label, colour) in names.items()
     ]
     _plot_cumulative(
-        left, errors, "Located by somebody who also knows", "error of the best guess, km"
+        left, errors, "Located by an adversary who also knows", "error of the best guess, km"
     )
     left.set_ylabel("share of people below")
     close, far = distances_of_pairs(people)
@@ -194,8 +197,10 @@ def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackWis
     answer = plan.release(records, rng=SeededRng(wish.seed)).answer
     truth = np.concatenate(records.chains)
     found = guess_values(model, query, np.array(answer.values), float(body.noise.scale), truth)
-    told = _guess_summary(plan, found)
-    _print_attack(wish, told, _guess_words(plan, told), lambda figure: _guess_chart(figure, found))
+    summary = _guess_summary(plan, found)
+    _print_attack(
+        wish, summary, _guess_words(plan, summary), lambda figure: _guess_chart(figure, found)
+    )
 
 
 def _guess_summary(plan: Plan, found: RecordGuesses) -> dict[str, Any]:
@@ -214,9 +219,9 @@ def _guess_summary(plan: Plan, found: RecordGuesses) -> dict[str, Any]:
     }
 
 
-def _guess_words(plan: Plan, told: dict[str, Any]) -> dict[str, str]:
+def _guess_words(plan: Plan, summary: dict[str, Any]) -> dict[str, str]:
     """Return the figures of guessed records in sentences, by title."""
-    right, apart = told["right_guesses"], told["distance"]
+    right, apart = summary["right_guesses"], summary["distance"]
     proved = "." if plan.guarantee.proved else ", but that is claimed, not proved."
     return {
         "In short": "an adversary who knows the ties, all other records and the release guesses "
@@ -240,7 +245,7 @@ def _guess_chart(figure: Any, found: RecordGuesses) -> None:
         (found.tied_after, "ties and release", RELEASED),
     ]
     curves = [(law[rows, found.truth], label, colour) for law, label, colour in laws]
-    title = "Believed by somebody who knows all other records and"
+    title = "Believed by an adversary who knows all other records and"
     _plot_cumulative(axes, curves, title, "belief in the true value")
     axes.set_ylabel("share of records below")
 

@@ -99,8 +99,8 @@ def test_left_out_variables_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> Non
         query = points(net, seed)
         search = large_runs._DroppedVariables(net, net.parts[0], _weights(query))
         whole = search.order(frozenset()).cells
-        monkeypatch.setattr(large_runs, "MAX_TABLE_CELLS", whole * 0.6)
-        monkeypatch.setattr(large_runs, "MIN_VARIABLES_PER_DROPPED", 1)
+        smaller = large_runs.RunSettings(max_table_cells=whole * 0.6, min_variables_per_dropped=1)
+        monkeypatch.setattr(large_runs, "RUNS", smaller)
         large.sum_laws.cache_clear()
         try:
             parts = [followed.laws for followed in large.sum_laws(net, query)]
@@ -136,7 +136,7 @@ def _weights(query: VariableSum) -> list[np.ndarray]:
 
 
 def test_what_is_left_out_holds_all_that_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_runs, "MIN_VARIABLES_PER_DROPPED", 1)
+    monkeypatch.setattr(large_runs, "RUNS", large_runs.RunSettings(min_variables_per_dropped=1))
     net = dense(3)
     search = large_runs._DroppedVariables(net, net.parts[0], _weights(points(net, 3)))
     search.most = search.order(frozenset()).cells * 0.7
@@ -165,7 +165,7 @@ def test_so_little_noise_that_rounding_shows_is_refused() -> None:
 def test_tilts_and_windows_hold_every_mass(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masses far out are known relatively, under tilts towards them, and what a window leaves out
     is within the bounds; the true masses are those of a convolution."""
-    monkeypatch.setattr(large, "MAX_NARROW_WIDTH", 8)
+    monkeypatch.setattr(large, "LARGE_SUMS", large.LargeSumSettings(max_narrow_width=8))
     large.sum_laws.cache_clear()
     rng = np.random.default_rng(seed)
     count = 40
@@ -241,7 +241,7 @@ def test_an_audit_of_little_noise_takes_the_bound_of_the_lift(
 ) -> None:
     """Without tilts masses below 1e-11 are not followed, and walks of influence bound what such
     noise tells; with them the loss itself is known."""
-    monkeypatch.setattr(large, "TILTS", ())
+    monkeypatch.setattr(large, "LARGE_SUMS", large.LargeSumSettings(tilts=()))
     large.sum_laws.cache_clear()
     net = lattice(12, 0.05)
     query = shoal.count("01", "1")

@@ -25,6 +25,7 @@ from shoal.mechanisms.table import (
     confirmed,
     verify_promise,
 )
+from shoal.records.audit import WorstLawSettings
 from shoal.records.coefficients import printed_losses
 from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
@@ -199,7 +200,8 @@ def test_an_audit_that_leaves_programs_out_says_so(monkeypatch: pytest.MonkeyPat
     plan = calibrate(COUNT, EachEntry(), friends(), epsilon=1, mechanism="dependent-published")
     whole = audit(plan)
     assert not any("some records" in note for note in whole.not_checked)
-    monkeypatch.setattr("shoal.records.audit.MAX_PROGRAM_CELLS", 200)
+    fewer = WorstLawSettings(max_program_cells=200)
+    monkeypatch.setattr("shoal.records.audit.WORST_LAW", fewer)
     part = audit(plan)
     assert part.lower <= whole.lower
     assert any("some records" in note for note in part.not_checked)

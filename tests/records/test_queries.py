@@ -20,7 +20,14 @@ from shoal.core.registry import dumps, loads
 from shoal.mechanisms.plans import Rounds, sampler_for, split_rounds
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
-from shoal.records.classifier import LOSSES, Objective, linear_classifier, minimise, root_above
+from shoal.records.classifier import (
+    LOSSES,
+    Objective,
+    SolverSettings,
+    linear_classifier,
+    minimise,
+    root_above,
+)
 from shoal.records.kmeans import GRID_STEPS, centroids, halton_points
 from shoal.records.pairwise import RecordGroups
 from shoal.records.queries import degree_accuracy, degree_distribution, graph, non_increasing
@@ -174,7 +181,7 @@ def test_logistic_regression_agrees_with_another_solver() -> None:
 def test_descent_takes_over_where_newton_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = problem("huber")
     wanted = minimise(objective, 1e-9)
-    monkeypatch.setattr("shoal.records.classifier.NEWTON_MAX_STEPS", 0)
+    monkeypatch.setattr("shoal.records.classifier.SOLVER", SolverSettings(newton_max_steps=0))
     assert minimise(objective, 1e-6) == pytest.approx(wanted, abs=2e-6)
     with pytest.raises(PromiseBroken, match="below what double precision can certify"):
         minimise(problem("huber", count=20), 1e-300)

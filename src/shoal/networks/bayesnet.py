@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,10 @@ from shoal.networks.graph import (
     topological_order,
 )
 from shoal.networks.table import JointTable, admit_variables, normalised_table
+
+if TYPE_CHECKING:
+    from shoal.networks.laws import NamedSum
+    from shoal.networks.parts import SumParts
 
 MAX_TABLE = 2**22  # numbers in the table of one variable
 Where = Mapping[str, str | Sequence[str]]
@@ -254,7 +258,7 @@ class BayesNet(Law):
 
         return network_answers(self, query, secrets)
 
-    def sum_parts(self, query: Any, *, alike: bool) -> Any:
+    def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
         from shoal.networks.network_sums import network_parts
 
         return network_parts(self, query)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,10 @@ from shoal.core.walk import Wide, product
 from shoal.networks.bayesnet import Where, allowed_values
 from shoal.networks.graph import connected_components, undirected_graph
 from shoal.networks.table import JointTable, admit_variables, normalised_table
+
+if TYPE_CHECKING:
+    from shoal.networks.laws import NamedSum
+    from shoal.networks.parts import SumParts
 
 MAX_TABLE_PEOPLE = 20
 GroupLaw = npt.ArrayLike | Callable[[int], npt.ArrayLike]
@@ -227,7 +231,7 @@ class Contagion(Law):
 
         return contagion_answers(self, query, secrets)
 
-    def sum_parts(self, query: Any, *, alike: bool) -> Any:
+    def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
         from shoal.networks.contagion_sums import contagion_parts
 
         return contagion_parts(self, query, alike=alike)

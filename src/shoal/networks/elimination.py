@@ -75,7 +75,7 @@ def sum_product(
     """
     chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _refuse_large_tables(chosen.largest, len(keep))
-    found = _run_steps(chosen, [factor.table for factor in factors], _multiply)
+    found = _run_steps(chosen, [factor.table for factor in factors], multiply_factors)
     return np.transpose(found, chosen.axes)
 
 
@@ -301,7 +301,7 @@ def _run_steps(
     return last
 
 
-def _multiply(one: Floats, two: Floats | None, step: Step) -> Floats:
+def multiply_factors(one: Floats, two: Floats | None, step: Step) -> Floats:
     """Return the product of one or two factors, summed onto the variables that a step keeps."""
     if two is None:
         return _einsum(one, step.labels[0], step.kept)
@@ -317,15 +317,15 @@ def _multiply(one: Floats, two: Floats | None, step: Step) -> Floats:
 
 def _multiply_marks(one: Floats, two: Floats | None, step: Step) -> Floats:
     """Return products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
-    return np.minimum(_multiply(one, two, step), 1.0)
+    return np.minimum(multiply_factors(one, two, step), 1.0)
 
 
 def _multiply_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
-    """Return `_multiply` of wide numbers."""
+    """Return `multiply_factors` of wide numbers."""
     count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
-    joined = one.arranged(lambda table: _align_axes(table, step.labels[0], count))
+    joined = one.arranged(lambda table: align_axes(table, step.labels[0], count))
     if two is not None:
-        joined = joined.times(two.arranged(lambda table: _align_axes(table, step.labels[1], count)))
+        joined = joined.times(two.arranged(lambda table: align_axes(table, step.labels[1], count)))
     gone = tuple(label for label in range(count) if label not in step.kept)
     reduced = joined.total(gone) if gone else joined
     left = [label for label in range(count) if label in step.kept]
@@ -360,7 +360,7 @@ def _pad_weights(table: Wide, first: int, width: int) -> Wide:
     return out
 
 
-def _align_axes(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
+def align_axes(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
     """Return the table with axes in the order of the labels, of length 1 where it has none."""
     order = sorted(range(len(labels)), key=lambda axis: labels[axis])
     shape = [1] * count

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -43,9 +43,17 @@ from shoal.networks.table import JointTable
 if TYPE_CHECKING:
     from shoal.mechanisms.steps import Line
 
-RELATIVE_END_GAP = 1e-9  # relative gap at which the bound from the ends counts as reached
-MAX_CONVOLVED_VALUES = 2**17  # values the sum over everything may have when it is convolved
-MAX_CONVOLUTION_WORK = 4e9  # multiplications of all convolutions together
+
+@dataclass(frozen=True)
+class ConvolutionSettings:
+    """When the sum over everything is convolved, and how large its values may be."""
+
+    relative_end_gap: float = 1e-9  # the bound from the ends counts as reached within this gap
+    max_values: int = 2**17  # values the sum over everything may have when it is convolved
+    max_work: float = 4e9  # multiplications of all convolutions together
+
+
+CONVOLUTIONS = ConvolutionSettings()
 
 
 def secret_loss(laws: SecretLaws, steps: float) -> float:
@@ -90,7 +98,7 @@ def parts_loss(task: Independent, steps: float) -> float:
     """Return the loss of noise of scale `steps` on the sum over everything. Rounds up."""
     bound = max((secret_loss(part.laws, steps) for part in task.parts), default=0.0)
     reached = max((end_loss(part.laws, steps) for part in task.parts), default=0.0)
-    if bound <= reached * (1 + RELATIVE_END_GAP) or not can_convolve_rest(task):
+    if bound <= reached * (1 + CONVOLUTIONS.relative_end_gap) or not can_convolve_rest(task):
         return bound
     return max(
         min(secret_loss(part.laws, steps), secret_loss(laws_of_whole_sum(task, part), steps))
@@ -113,8 +121,10 @@ def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
     )
     if not math.isfinite(alone) or alone <= lower or not can_convolve_rest(task):
         return alone
-    below = alone * (1 - RELATIVE_END_GAP)
-    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (1 - RELATIVE_END_GAP):
+    below = alone * (1 - CONVOLUTIONS.relative_end_gap)
+    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (
+        1 - CONVOLUTIONS.relative_end_gap
+    ):
         return alone
     return smallest_scale(lambda steps: parts_loss(task, steps), epsilon, lower, alone)
 
@@ -128,7 +138,7 @@ def can_convolve_rest(task: Independent) -> bool:
     work = len(task.parts) * sum(
         (span + 1) * n * total for span, n in zip(spans, task.copies, strict=True)
     )
-    return total < MAX_CONVOLVED_VALUES and work <= MAX_CONVOLUTION_WORK
+    return total < CONVOLUTIONS.max_values and work <= CONVOLUTIONS.max_work
 
 
 @lru_cache(maxsize=256)

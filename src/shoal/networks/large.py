@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,16 +26,27 @@ from shoal.core.walk import UNIT
 from shoal.mechanisms.mixture import NO_NOISE, TooLarge, evaluation_slack, smallest_scale, smoothed
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Elimination, plan_elimination
-from shoal.networks.large_runs import LAW_OF_SUM, MAX_RUN_CELLS, SumRun, plan_runs, weight_unit
+from shoal.networks.large_runs import LAW_OF_SUM, RUNS, SumRun, plan_runs, weight_unit
 from shoal.networks.laws import NamedSum, contribution_steps
 from shoal.networks.marginals import count_roundings, marginals, possible_values
 
-RAREST_VALUE = 1e-250  # a less likely value has lost digits to underflow
-COMPLEX_ROUNDINGS = 8  # roundings of a double that one complex product and addition take, at most
-LEAST_DENSITY = 1e-280  # a smaller one has lost digits to underflow
-RELATIVE_GAP = 1e-5  # relative width of the bounds of a loss that are narrowed no further
-TILTS = (0.2, 0.5, 1.0, 2.0, 4.0)  # over the typical weight: neighbours share their likely sums
-MAX_NARROW_WIDTH = 48  # a sum of fewer values is followed at all of them
+
+@dataclass(frozen=True)
+class LargeSumSettings:
+    """How closely the laws of a sum over a large network are followed."""
+
+    min_value_probability: float = 1e-250  # a less likely value has lost digits to underflow
+    min_density: float = 1e-280  # a smaller density has lost digits to underflow
+    complex_roundings: int = 8  # of a double in one complex product and one addition, at most
+    relative_gap: float = 1e-5  # bounds of a loss this close are narrowed no further
+    # over the typical weight: neighbouring tilts share likely sums
+    tilts: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0)
+    max_narrow_width: int = 48  # a sum of at most so many values is followed at all of them
+
+
+LARGE_SUMS = LargeSumSettings()
+
+
 NO_TAILS = (
     "the furthest any mass moves hangs on tails that are known up to an absolute error only in a "
     "network as large as this one; use exact"
@@ -58,7 +70,7 @@ class SumLaws(NamedTuple):
     def interval(self, steps: float) -> tuple[float, float]:
         """Return lower ≤ loss ≤ upper of noise of scale `steps`, over all outputs and secrets."""
         below, above = self.densities(steps)
-        if not (below > LEAST_DENSITY).all():
+        if not (below > LARGE_SUMS.min_density).all():
             return 0.0, math.inf
         lower, upper = self._by_variable(below, above), self._by_variable(above, below)
         count = self.low.shape[1]
@@ -170,10 +182,10 @@ def sum_laws(net: BayesNet, query: NamedSum) -> tuple[TiltedSumLaws, ...]:
     weights = [np.asarray(rows[:, 0] - rows[:, 0].min()) for rows in added]
     runs = [run for part in net.parts for run in plan_runs(net, part, weights)]
     work = sum(run.work for run in runs)
-    if work > MAX_RUN_CELLS:
+    if work > RUNS.max_run_cells:
         raise TooLarge(
             f"the laws of a sum over {net.tied} tied variables take {work:.1g} numbers; at most "
-            f"{MAX_RUN_CELLS:.0e} are tried: use group, or a coarser model"
+            f"{RUNS.max_run_cells:.0e} are tried: use group, or a coarser model"
         )
     return tuple(TiltedSumLaws(net, run, weights) for run in runs)
 
@@ -225,7 +237,7 @@ class TiltedSumLaws:
         responsible: the tilt under which it is likeliest.
         """
         lower, upper = self.laws._replace(left_out=0).interval(steps)
-        if upper - lower <= RELATIVE_GAP * upper or time_over():
+        if upper - lower <= LARGE_SUMS.relative_gap * upper or time_over():
             return False
         row, output = self.laws.widest(steps)
         away = np.abs(np.arange(self._width) - output) * (self.laws.unit / steps)
@@ -297,8 +309,8 @@ class TiltedSumLaws:
         The error of a mass is what rounding hides, and as much again for what is elsewhere.
         """
         passed = self._roundings + 4 * len(self._tables) + abs(tilt) * self._width
-        error = 2.0 * UNIT * (2 * COMPLEX_ROUNDINGS * passed + 4 * (self._width + 16))
-        if self._width <= MAX_NARROW_WIDTH:
+        error = 2.0 * UNIT * (2 * LARGE_SUMS.complex_roundings * passed + 4 * (self._width + 16))
+        if self._width <= LARGE_SUMS.max_narrow_width:
             return 0, self._width, error
         own, values = self._moment(tilt), np.arange(self._width)
         up, down = np.zeros(self._width), np.zeros(self._width)
@@ -315,7 +327,7 @@ class TiltedSumLaws:
     def _usable_tilts(self) -> list[float]:
         """Return some tilts under which every secret is likely enough to be followed."""
         size = math.sqrt(float(np.mean([int(code.max()) ** 2 for code in self._codes]))) or 1.0
-        tilts = [sign * tilt / size for tilt in TILTS for sign in (1, -1)]
+        tilts = [sign * tilt / size for tilt in LARGE_SUMS.tilts for sign in (1, -1)]
         return [0.0, *(tilt for tilt in tilts if self._moment_or_none(tilt) is not None)]
 
     def _moment(self, tilt: float) -> Floats:
@@ -332,7 +344,7 @@ class TiltedSumLaws:
             ]
             found = self._rows(marginals(self._chosen, tables, wanted=self._asked))
             most = (self._width - 1) * max(tilt, 0.0)
-            kept = (found >= RAREST_VALUE).all()
+            kept = (found >= LARGE_SUMS.min_value_probability).all()
             self._moments[tilt] = np.log(found) + most - self._log_prior if kept else None
         return self._moments[tilt]
 
@@ -352,14 +364,15 @@ def _secret_values(
     chosen: Elimination, tables: Sequence[Floats], prior: Sequence[Floats]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Return which values are secrets; refused where one is possible and too unlikely to follow."""
-    known = [found >= RAREST_VALUE for found in prior]
+    known = [found >= LARGE_SUMS.min_value_probability for found in prior]
     if all(known_one.all() for known_one in known):
         return known
     possible = possible_values(chosen, tables)
     if any((one & ~two).any() for one, two in zip(possible, known, strict=True)):
         raise TooLarge(
-            f"some value of a variable has a probability below {RAREST_VALUE:.0e}, which is not "
-            "followed in a network this large; leave such values out of the model"
+            "some value of a variable has a probability below "
+            f"{LARGE_SUMS.min_value_probability:.0e}, which is not followed in a network "
+            "this large; leave such values out of the model"
         )
     return possible
 

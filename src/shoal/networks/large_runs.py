@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal.core.codec import Ints
@@ -12,19 +13,19 @@ from shoal.mechanisms.mixture import TooLarge
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import SummingOrder, ancestors, better_order, children_of, greedy_order
 
-MAX_RUN_CELLS = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a sum over a large network may cost, and how many variables it may leave out."""
+
+    max_run_cells: float = 1e10  # cells of all tables times frequencies: a minute or two
+    max_table_cells: float = 3e7  # cells of all tables of one run: some hundred megabytes
+    min_cells_to_seek: float = 2e6  # cells of an order that is worth a longer search
+    max_cells_gain: int = 8  # the most by which a longer search shrinks the tables, measured
+    min_variables_per_dropped: int = 5  # at most one in so many variables is left out of a sum
 
 
-MAX_TABLE_CELLS = 3e7  # of all tables of one run: some hundred megabytes
-
-
-MIN_CELLS_TO_SEEK, MAX_CELLS_GAIN = (
-    2e6,
-    8,
-)  # cells of orders worth seeking longer; what that may gain
-
-
-MIN_VARIABLES_PER_DROPPED = 5  # at most one in so many variables is left out of a sum
+RUNS = RunSettings()
 
 
 LAW_OF_SUM = "the law of the sum over the network"
@@ -74,7 +75,7 @@ class _DroppedVariables:
         self._sought = set[frozenset[int]]()
         width = sum(int(weights[v].max()) for v in part) // weight_unit(weights, part) + 1
         self.most = min(
-            MAX_RUN_CELLS / 3 / (width / 2 + 1), MAX_TABLE_CELLS
+            RUNS.max_run_cells / 3 / (width / 2 + 1), RUNS.max_table_cells
         )  # there may be several runs
 
     def above(self, nodes: Iterable[int]) -> frozenset[int]:
@@ -91,7 +92,7 @@ class _DroppedVariables:
         known = self.order(gone)
         if (
             gone not in self._sought
-            and MIN_CELLS_TO_SEEK < known.cells <= self.most * MAX_CELLS_GAIN
+            and RUNS.min_cells_to_seek < known.cells <= self.most * RUNS.max_cells_gain
         ):
             kept = [v for v in self._part if v not in gone]
             known = better_order(self._net.above, self._net.sizes, kept, known)
@@ -109,7 +110,7 @@ class _DroppedVariables:
                 for more in options
                 if more > gone
                 and not more & needed
-                and len(more) * MIN_VARIABLES_PER_DROPPED
+                and len(more) * RUNS.min_variables_per_dropped
                 <= len(self._part)  # before any order is made
             ]
             best = min(options, key=lambda more: self._price(now, gone, more), default=gone)

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.networks.elimination import TERMS_WITHOUT_BLAS, Elimination, Step, _einsum
+from shoal.networks.elimination import (
+    TERMS_WITHOUT_BLAS,
+    Elimination,
+    Step,
+    _einsum,
+    multiply_factors,
+)
 
 # The marginals of all variables at once: one elimination forwards, one backwards.
 #
@@ -93,9 +99,8 @@ def count_roundings(chosen: Elimination, tables: Sequence[AnyTable], sizes: Sequ
 
 def _join(inside: list[AnyTable], step: Step) -> AnyTable:
     """Return the product of the tables a step joins."""
-    named = zip((inside[place] for place in step.inputs), step.labels, strict=False)
-    taken = [part for pair in named for part in pair]
-    return _einsum(*taken, step.kept, optimize=step.terms > TERMS_WITHOUT_BLAS)
+    one, *other = (inside[number] for number in step.inputs)
+    return multiply_factors(one, other[0] if other else None, step)
 
 
 def _outside_of_input(

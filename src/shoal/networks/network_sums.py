@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -24,25 +25,23 @@ from shoal.networks.elimination import (
 from shoal.networks.laws import GivenSum, NamedSum, contribution_steps
 from shoal.networks.parts import SumParts
 
+
+@dataclass(frozen=True)
+class SumSettings:
+    """What following a sum over tied variables may cost."""
+
+    max_width: int = 2**20  # values a coded sum may have
+    max_multiplications: float = 2e9  # multiplications, about half a minute
+    step_overhead: int = 3000  # multiplications that take as long as one step takes anyway
+    min_secret_probability: float = 1e-250  # a less likely secret is followed in wide numbers
+    wide_work_factor: int = 6  # how much longer wide numbers take, measured
+
+
+SUMS = SumSettings()
+
+
 # The law of a sum over variables whose joint law is a product of tables, by elimination with
 # weights.
-
-
-MAX_WIDTH = 2**20  # values a coded sum may have
-
-
-MAX_MULTIPLICATIONS = 2e9  # multiplications, about half a minute
-
-
-STEP_OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
-
-
-MIN_SECRET_PROBABILITY = (
-    1e-250  # a less likely secret has lost digits to underflow, and is followed in wide numbers
-)
-
-
-WIDE_WORK_FACTOR = 6  # how much longer numbers that never underflow take, measured
 
 
 class Factored(Protocol):
@@ -82,10 +81,11 @@ class NetworkComponent:
         extent = sum(rows.max(axis=0) for rows in digits.values()) // self._unit
         self._shape = tuple(int(top) + 1 for top in extent)
         self.width = math.prod(self._shape)
-        if self.width > MAX_WIDTH:
+        if self.width > SUMS.max_width:
             raise TooLarge(
                 f"the sum over {len(self.nodes)} tied variables has {self.width} values; at most "
-                f"{MAX_WIDTH} are handled: ask for fewer numbers at once, or for coarser weights"
+                f"{SUMS.max_width} are handled: ask for fewer numbers at once, or for coarser "
+                "weights"
             )
         base = [math.prod(self._shape[axis + 1 :]) for axis in range(len(self._shape))]
         self._codes = {v: (rows // self._unit) @ np.array(base) for v, rows in digits.items()}
@@ -108,7 +108,7 @@ class NetworkComponent:
         this probability they are that much larger, and the density is at least e^-span. Below
         SMALLEST they are followed in numbers that never underflow, and lost only by division.
         """
-        if probability < MIN_SECRET_PROBABILITY:
+        if probability < SUMS.min_secret_probability:
             return DEEPEST_LINEAR
         outcomes = sum(math.log(self.net.sizes[v]) for v in self.nodes)
         return min(DEEPEST_LINEAR, 660.0 - outcomes + math.log(probability))
@@ -138,7 +138,7 @@ class NetworkComponent:
         """Return the law of the sum given the values that `seen` allows some variables."""
         weight = self._joint_weights((), seen)
         total = float(weight.sum())
-        if self.lossy and total < MIN_SECRET_PROBABILITY:
+        if self.lossy and total < SUMS.min_secret_probability:
             return self._given_wide(seen)
         return GivenSum(weight / total if total > 0 else weight, total)
 
@@ -153,13 +153,13 @@ class NetworkComponent:
         if self.lossy:
             factors, order = self.net.factors(self.nodes), self.net.elimination_order
             known = [support_of_product(factors, self.net.sizes, (v,), order) for v in self.asked]
-            if (np.concatenate(known) & (prior < MIN_SECRET_PROBABILITY)).any():
+            if (np.concatenate(known) & (prior < SUMS.min_secret_probability)).any():
                 return self._wide_laws()
         return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
 
     def _wide_laws(self) -> tuple[Floats, Floats]:
         """Return `_laws` without underflow."""
-        self._refuse_long_work(WIDE_WORK_FACTOR)
+        self._refuse_long_work(SUMS.wide_work_factor)
         found = [self._wide_joint_weights((v,), {}) for v in self.asked]
         everything = found[0].total()
         totals = [table.total(-1, keepdims=True) for table in found]
@@ -189,17 +189,17 @@ class NetworkComponent:
         """The multiplications of one elimination for every variable, about."""
         scopes = tuple(factor.scope for factor in self._factors)
         chosen = plan_elimination(scopes, self.net.sizes, (), self.net.elimination_order)
-        terms = sum(step.terms * self.width + STEP_OVERHEAD for step in chosen.steps)
+        terms = sum(step.terms * self.width + SUMS.step_overhead for step in chosen.steps)
         return terms * len(self.asked)
 
     def _refuse_long_work(self, times: int = 1) -> None:
         """Refuse what would take minutes."""
         work = self.work * times
-        if work > MAX_MULTIPLICATIONS:
+        if work > SUMS.max_multiplications:
             raise TooLarge(
                 f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
-                f"multiplications; at most {MAX_MULTIPLICATIONS:.0e} are tried: use group, or a "
-                "coarser model"
+                f"multiplications; at most {SUMS.max_multiplications:.0e} are tried: use group, or "
+                "a coarser model"
             )
 
     @cached_property
@@ -249,7 +249,8 @@ def can_convolve(net: BayesNet, query: NamedSum) -> bool:
     added = contribution_steps(query, net.variables, net.domains)
     try:
         return all(
-            NetworkComponent(net, part, added).work <= MAX_MULTIPLICATIONS for part in net.parts
+            NetworkComponent(net, part, added).work <= SUMS.max_multiplications
+            for part in net.parts
         )
     except TooLarge:
         return False

@@ -24,12 +24,22 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import d_connected, distances, moral_graph
 from shoal.networks.influence import network_influence
 
+
+@dataclass(frozen=True)
+class QuiltSettings:
+    """Which sets are tried as quilts, and how large they may be."""
+
+    max_nodes_all_sets: int = 10  # tied variables up to which every set is tried
+    max_nodes_pairs: int = 48  # tied variables up to which all sets of one and two are tried
+    max_tied_nodes: int = 128  # more tied variables take minutes to search
+    max_quilt_cells: int = 2**18  # values a quilt and its variable may have together
+    epsilon_margin: float = 1e-11  # share kept back, so that a second evaluation fits too
+
+
+QUILTS = QuiltSettings()
+
+
 Strategy = Literal["all", "distance"]
-MAX_NODES_ALL_SETS = 10  # up to this many tied variables every set is tried
-MAX_NODES_PAIRS = 48  # and up to this many all sets of one and two
-MAX_TIED_NODES = 128  # beyond this many tied variables the search takes minutes
-MAX_QUILT_CELLS = 2**18  # values a quilt and its variable may have together
-EPSILON_MARGIN = 1e-11  # of epsilon, so that a second evaluation fits too
 
 
 class NodeQuilt(NamedTuple):
@@ -50,7 +60,7 @@ class NodeCost(NamedTuple):
 
 def strategy_for(net: BayesNet) -> Strategy:
     """Return every set where all components are small; otherwise separators by distance."""
-    return "all" if max(map(len, net.parts)) <= MAX_NODES_ALL_SETS else "distance"
+    return "all" if max(map(len, net.parts)) <= QUILTS.max_nodes_all_sets else "distance"
 
 
 def nearby(net: BayesNet, node: int, quilt: Sequence[int]) -> frozenset[int]:
@@ -72,7 +82,7 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
         least = max((single.get(v, 0.0) for v in quilt), default=0.0)
         if any(q.nearby <= near and q.influence <= least for q in found.values()):
             continue
-        if math.prod(net.sizes[v] for v in (node, *quilt)) > MAX_QUILT_CELLS:
+        if math.prod(net.sizes[v] for v in (node, *quilt)) > QUILTS.max_quilt_cells:
             continue
         influence = _influence_or_inf(net, node, quilt)
         if len(quilt) == 1:
@@ -88,10 +98,10 @@ def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, 
     tied variables.
     """
     tied = max(map(len, net.parts))
-    if tied > MAX_TIED_NODES:
+    if tied > QUILTS.max_tied_nodes:
         raise Refused(
-            f"quilts are searched among at most {MAX_TIED_NODES} tied variables, not {tied}; "
-            "use exact, wasserstein or group"
+            f"quilts are searched among at most {QUILTS.max_tied_nodes} tied variables, not "
+            f"{tied}; use exact, wasserstein or group"
         )
     rows, count = [], len(net.variables)
     for node in range(count):
@@ -158,7 +168,7 @@ def _influence_or_inf(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float
 def _quilt_scale(quilt: NodeQuilt, epsilon: float) -> float:
     if quilt.influence == 0.0:
         return quilt.nearby / epsilon
-    left = epsilon * (1.0 - EPSILON_MARGIN) - quilt.influence
+    left = epsilon * (1.0 - QUILTS.epsilon_margin) - quilt.influence
     return quilt.nearby / left * (1.0 + 4.0 * UNIT) if left > 0 else math.inf
 
 
@@ -171,7 +181,7 @@ def _candidate_sets(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tu
             yield from combinations(others, size)
         return
     seen: set[tuple[int, ...]] = set()
-    for size in range(3 if len(part) <= MAX_NODES_PAIRS else 2):
+    for size in range(3 if len(part) <= QUILTS.max_nodes_pairs else 2):
         for quilt in combinations(others, size):
             seen.add(quilt)
             yield quilt

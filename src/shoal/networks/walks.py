@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
@@ -14,6 +15,19 @@ from shoal.core.progress import doing
 from shoal.core.walk import LOST, UNIT
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.influence import MAX_NEIGHBOURHOOD_CELLS, law_given_rest, neighbourhood_cells
+
+
+@dataclass(frozen=True)
+class WalkSettings:
+    """How far walks of influence are followed."""
+
+    relative_raise: float = 1e-9  # raises sums over walks before they are certified
+    max_length: int = 5_000  # lengths of walks that are followed
+    settled_change: float = 1e-13  # relative change at which longer walks no longer matter
+
+
+WALKS = WalkSettings()
+
 
 # How far one variable of a network reaches: the weight of all walks of influence from it.
 #
@@ -28,17 +42,6 @@ from shoal.networks.influence import MAX_NEIGHBOURHOOD_CELLS, law_given_rest, ne
 # they are tied to. Proof: mechanisms/lift.md. Everything rounds up.
 
 
-RELATIVE_RAISE = (
-    1e-9  # relative amount by which sums over walks are raised before they are certified
-)
-
-
-MAX_WALK_LENGTH = 5_000  # lengths of walks that are followed
-
-
-SETTLED_CHANGE = 1e-13  # relative change at which longer walks no longer matter
-
-
 def reaches(net: BayesNet, moves: Floats) -> Floats:
     """Return a bound of reach(i) for every variable, in units of eta; all inf when walks never
     fade.
@@ -51,16 +54,16 @@ def reaches(net: BayesNet, moves: Floats) -> Floats:
 
     kappa = contractions(net)
     sparse = csr_array(kappa)
-    total = np.maximum(moves, RELATIVE_RAISE)  # positive, so that raising it raises every sum
-    for _ in range(MAX_WALK_LENGTH):
-        longer = np.maximum(moves, RELATIVE_RAISE) + sparse @ total
+    total = np.maximum(moves, WALKS.relative_raise)  # positive, so that raising it raises every sum
+    for _ in range(WALKS.max_length):
+        longer = np.maximum(moves, WALKS.relative_raise) + sparse @ total
         if not (longer <= 1e12).all():
             return np.full(len(moves), math.inf)
-        settled = (longer - total).max() <= SETTLED_CHANGE * longer.max()
+        settled = (longer - total).max() <= WALKS.settled_change * longer.max()
         total = longer
         if settled:
             break
-    raised = total * (1.0 + RELATIVE_RAISE)
+    raised = total * (1.0 + WALKS.relative_raise)
     slack = 1.0 + 4.0 * len(moves) * UNIT
     # a vector with total ≥ moves + κ total is at least the sum over all walks, because κ ≥ 0
     if not (raised >= (moves + sparse @ raised) * slack).all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +22,20 @@ from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.field_laws import as_field, as_network, summable
 from shoal.records.pairwise import Dependence, RecordGroups
 
-MAX_OUTCOMES_SEARCHED = 1024
-MAX_PROGRAM_CELLS = 100_000  # programs times outcomes
-PAIR_TOLERANCE = 1e-9  # how exactly a law must have the pairs to count
-SLACK_FACTOR = 4.0  # how much further off a law that has the pairs exactly may be
-MIN_VALUE_PROBABILITY = (
-    1e-4  # values less likely than this are left out: their laws would drown in rounding
-)
+
+@dataclass(frozen=True)
+class WorstLawSettings:
+    """How far the search for the worst joint law goes."""
+
+    max_outcomes: int = 1024  # outcomes of a component whose joint laws are searched
+    max_program_cells: int = 100_000  # programs times outcomes; beyond, some programs are left out
+    pair_tolerance: float = 1e-9  # how exactly a law must have the pairs to count
+    slack_factor: float = 4.0  # how much further off a law that has the pairs exactly may be
+    min_value_probability: float = 1e-4  # laws given a rarer value would drown in rounding
+    max_outputs: int = 64  # outputs tried for each record and pair of values
+
+
+WORST_LAW = WorstLawSettings()
 
 
 class WorstLaw(NamedTuple):
@@ -78,7 +85,7 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
         for pair in _value_pairs(model, record)
         for place in range(len(outputs))
     ]
-    step = max(1, -(-len(tasks) * len(grid) // MAX_PROGRAM_CELLS))
+    step = max(1, -(-len(tasks) * len(grid) // WORST_LAW.max_program_cells))
     best: WorstLaw | None = None
     what = f"the search for joint laws of {model.records} records"
     for number, (record, pair, place) in enumerate(tried := tasks[::step]):
@@ -111,14 +118,16 @@ def _solve_program(
         return None
     law = np.maximum(found.x[:-1] / found.x[-1], 0.0)
     amiss = np.abs(rows @ law - known)
-    if amiss.max() > PAIR_TOLERANCE:
+    if amiss.max() > WORST_LAW.pair_tolerance:
         return None
     seen = [float((law * side).sum()) for side in (top, bottom)]
     mass = [float(law[values == v].sum()) for v in pair]
     if min(seen) <= 0:
         return None
     slack = (
-        SLACK_FACTOR * float(amiss.sum()) * (1 / seen[0] + 1 / seen[1] + 1 / mass[0] + 1 / mass[1])
+        WORST_LAW.slack_factor
+        * float(amiss.sum())
+        * (1 / seen[0] + 1 / seen[1] + 1 / mass[0] + 1 / mass[1])
     )
     return law / law.sum(), math.log(seen[0] / mass[0]) - math.log(seen[1] / mass[1]), slack
 
@@ -147,14 +156,13 @@ def _value_pairs(model: Dependence, record: int) -> list[tuple[int, int]]:
         law = int(near.law[mine[0]])
         table = model.laws[law % len(model.laws)]
         margin = table.sum(axis=1 if law < len(model.laws) else 0)
-        possible = np.flatnonzero(margin >= MIN_VALUE_PROBABILITY)
+        possible = np.flatnonzero(margin >= WORST_LAW.min_value_probability)
     return [(int(a), int(b)) for a in possible for b in possible if a != b]
 
 
 # What noise tells about tied records: the worst joint law with the given pairs, and a bound.
 
 
-MAX_OUTPUTS_TRIED = 64
 PAIRS_ONLY = (
     "joint laws other than the worst one found: the upper bound covers every law with these "
     "pairs, the lower one is reached by one of them"
@@ -181,7 +189,7 @@ def dependence_finding(setting: AuditCase) -> Finding:
     for part, members in _different_components(model):
         if time_over():  # the upper bound covers all of them
             break
-        large = part.domain.size**part.records > MAX_OUTCOMES_SEARCHED or part.states is None
+        large = part.domain.size**part.records > WORST_LAW.max_outcomes or part.states is None
         if large:
             notes.add(TOO_LARGE)
         worst = (
@@ -277,7 +285,7 @@ def _as_table(part: Dependence, members: Ints, worst: WorstLaw) -> tuple[JointTa
 def _candidate_outputs(answers: Floats) -> Floats:
     """Outputs to try: the answers themselves, which hold the supremum when there is one label."""
     distinct = np.unique(answers, axis=0)
-    step = -(-len(distinct) // MAX_OUTPUTS_TRIED)
+    step = -(-len(distinct) // WORST_LAW.max_outputs)
     return np.unique(np.concatenate([distinct[::step], distinct[-1:]]), axis=0)
 
 
@@ -288,7 +296,7 @@ def _different_components(model: Dependence) -> list[tuple[Dependence, Ints]]:
     starts = np.flatnonzero(np.diff(names[order], prepend=-1))
     found: dict[tuple[object, ...], tuple[Dependence, Ints]] = {}
     for members in np.split(order, starts[1:]):
-        if model.domain.size ** len(members) > MAX_OUTCOMES_SEARCHED:
+        if model.domain.size ** len(members) > WORST_LAW.max_outcomes:
             key: tuple[object, ...] = ("large",)
         elif len(members) == 1:
             key = ("alone",)

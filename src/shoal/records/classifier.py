@@ -19,9 +19,22 @@ from shoal.noise.primitives import lattice_step, round_up, snap
 from shoal.records.kmeans import numbers_in_rows
 from shoal.records.queries import numbers_or_missing
 
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """The steps of the solver, and its tolerance."""
+
+    newton_max_steps: int = 60  # Newton's method needs a few; then gradient descent goes on
+    backtrack_max_halvings: int = 40  # a shorter step moves less than rounding does
+    tolerance_fraction: int = 1024  # of what one record moves: the error the solver may have
+    tolerance_margin: int = 4  # how far above the gradient's rounding a tolerance must be
+    norm_shrink: float = 1 - 2.0**-40  # rows end just inside their norm: the division rounds
+
+
+SOLVER = SolverSettings()
+
+
 ROUNDING = 2.0**-52  # of one operation, twice the unit roundoff: bounds below double it again
-NEWTON_MAX_STEPS = 60
-BACKTRACK_MAX_HALVINGS = 40
 HUBER_WIDTH = 0.5  # h: the hinge is rounded between 1 - h and 1 + h
 
 
@@ -129,7 +142,7 @@ def minimise(objective: Objective, tolerance: float) -> Floats:
     gradient descent, whose rate is proved, goes on from there.
     """
     weights = np.zeros(objective.rows.shape[1])
-    for _ in range(NEWTON_MAX_STEPS):
+    for _ in range(SOLVER.newton_max_steps):
         if objective.distance(weights) <= tolerance:
             return weights
         try:
@@ -148,7 +161,7 @@ def _backtrack(objective: Objective, weights: Floats, step: Floats) -> Floats | 
     here = objective.value(weights)
     fall = float(objective.gradient(weights) @ step)
     share = 1.0
-    for _ in range(BACKTRACK_MAX_HALVINGS):
+    for _ in range(SOLVER.backtrack_max_halvings):
         moved = np.asarray(weights - share * step)
         # the allowance lets the last, tiny steps pass, where J changes by less than its rounding
         if objective.value(moved) <= here - 1e-4 * share * fall + 8 * ROUNDING * (1 + abs(here)):
@@ -179,13 +192,6 @@ def _accelerated_descent(objective: Objective, weights: Floats, tolerance: float
 
 
 # A linear classifier as a query: the minimiser of a regularised loss, on a public lattice.
-
-
-TOLERANCE_FRACTION = 1024  # the solver may be off by this share of what one record moves the answer
-TOLERANCE_MARGIN = (
-    4  # how far above the gradient's rounding a tolerance must be for the solver to reach it
-)
-NORM_SHRINK = 1 - 2.0**-40  # rows are scaled to just inside their norm: the division rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -323,7 +329,9 @@ class LinearClassifier(Value):
         largest = np.maximum(np.abs(values).max(axis=1), 1e-300)  # squares might overflow
         with np.errstate(over="ignore"):  # an infinite length makes a row of zeros
             lengths = largest * np.sqrt(((values / largest[:, None]) ** 2).sum(axis=1))
-        factors = np.minimum(1.0, float(self.norm) * NORM_SHRINK / np.maximum(lengths, 1e-300))
+        factors = np.minimum(
+            1.0, float(self.norm) * SOLVER.norm_shrink / np.maximum(lengths, 1e-300)
+        )
         inside = values * factors[:, None]
         if self.intercept:
             inside = np.hstack([inside, np.ones((len(inside), 1))])
@@ -359,7 +367,7 @@ def linear_classifier(
         tolerance=moved,
         lattice=lattice_step(moved, None).step / 8,
     )
-    share = round_up(moved / TOLERANCE_FRACTION)
+    share = round_up(moved / SOLVER.tolerance_fraction)
     return replace(asked, tolerance=max(share, Fraction(2 * certifiable_tolerance(asked))))
 
 
@@ -377,7 +385,7 @@ def certifiable_tolerance(query: LinearClassifier) -> float:
         hidden = hidden_gradient(
             LOSSES[query.loss], (query.records, len(query.labels)), longest, length, strength
         )
-        return TOLERANCE_MARGIN * hidden / strength
+        return SOLVER.tolerance_margin * hidden / strength
     except (OverflowError, ZeroDivisionError):
         return math.inf
 

@@ -11,7 +11,7 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from shoal.core.task import Query
 from shoal.mechanisms.plans import float_below
 from shoal.mechanisms.queries import linear
 from shoal.noise.laplace import is_laplace
-from shoal.records.pairwise import Dependence
+from shoal.records.pairwise import Dependence, TiedRecords
 
 UNIT = 2.0**-52
 MAX_NUMBERS_AT_ONCE = 4_000_000  # numbers worked on at once
@@ -162,7 +162,7 @@ class Contributions(NamedTuple):
         return np.asarray(self.moves().max(axis=1))
 
 
-def contributions(query: Query, model: Any) -> Contributions | None:
+def contributions(query: Query, model: TiedRecords) -> Contributions | None:
     """Return what one record adds to the answer, by its value in `model.domain`; None when the
     query is no such sum.
 

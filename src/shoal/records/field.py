@@ -18,21 +18,31 @@ from shoal.core.numbers import whole
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Secrets
 from shoal.core.walk import TooUnlikely, Wide, held, product
 from shoal.mechanisms.variables import per_variable
+from shoal.networks.elimination import align_axes
 from shoal.networks.laws import NamedSum, contribution_steps
 from shoal.networks.network_sums import single_parts
 from shoal.networks.parts import SumParts
 from shoal.networks.table import MAX_OUTCOMES, JointTable, normalised_table
+from shoal.records.coefficients import contributions
 from shoal.records.domain import RecordDomain
 from shoal.records.pairwise import Dependence, TiedRecords, sort_ties, validated_ties
 from shoal.records.sources import FriendModel
 
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """Gibbs sampling of a field's outcomes."""
+
+    burn_in_sweeps: int = 50  # sweeps before the first outcome
+    outcomes: int = 200  # outcomes drawn
+    sweeps_per_outcome: int = 2  # sweeps between two outcomes
+    max_ties: int = 10_000  # ties of a field that outcomes are drawn from: about a second
+
+
+SAMPLING = SamplingSettings()
+
+
 NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
-BURN_IN_SWEEPS, SAMPLED_OUTCOMES, SWEEPS_PER_OUTCOME = (
-    50,
-    200,
-    2,
-)  # sweeps before the first outcome, outcomes, sweeps between two
-MAX_SAMPLED_TIES = 10_000  # ties of a field that outcomes are drawn from: about a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,10 +176,8 @@ class PairwiseField(TiedRecords):
 
         A guide: Gibbs sampling with a fixed seed, which strong ties slow down.
         """
-        from shoal.records.coefficients import contributions
-
         adds = contributions(query, self)
-        if adds is None or len(self.ties) > MAX_SAMPLED_TIES:
+        if adds is None or len(self.ties) > SAMPLING.max_ties:
             return None
         value = (adds.low + adds.high) / 2
         return np.asarray(np.var([value[x].sum(axis=0) for x in _sample_outcomes(self)], axis=0))
@@ -201,12 +209,12 @@ def _sample_outcomes(field: PairwiseField) -> Iterator[Ints]:
     colour = _colour_records(field)
     classes = [np.flatnonzero(colour[record] == one) for one in range(int(colour.max()) + 1)]
     x = np.zeros(count, dtype=np.int64)
-    for sweep in range(BURN_IN_SWEEPS + SAMPLED_OUTCOMES * SWEEPS_PER_OUTCOME):
+    for sweep in range(SAMPLING.burn_in_sweeps + SAMPLING.outcomes * SAMPLING.sweeps_per_outcome):
         for number, rows in enumerate(classes):
             scores = alone + draw.gumbel(size=alone.shape)
             np.add.at(scores, record[rows], logs[which[rows], :, x[other[rows]]])
             x = np.where(colour == number, scores.argmax(axis=1), x)
-        if sweep >= BURN_IN_SWEEPS and sweep % SWEEPS_PER_OUTCOME == 0:
+        if sweep >= SAMPLING.burn_in_sweeps and sweep % SAMPLING.sweeps_per_outcome == 0:
             yield x
 
 
@@ -283,24 +291,14 @@ def _joint_table(model: PairwiseField) -> JointTable:
             f"{count} records of {size} values have more than {MAX_OUTCOMES} outcomes; "
             "write out fewer records, or bound the field with dependent-field"
         )
-    factors = [
-        _align_factor(row, (record,), count) for record, row in enumerate(own_weights(model))
-    ]
+    factors = [align_axes(row, [record], count) for record, row in enumerate(own_weights(model))]
     for pair, which in zip(model.ties.tolist(), model.potential_of, strict=True):
-        factors.append(_align_factor(model.potentials[which], tuple(pair), count))
+        factors.append(align_axes(model.potentials[which], pair, count))
     weight = product([Wide.of(factor) for factor in factors])
     if not weight.possible.any():
         raise InputError(NOTHING_POSSIBLE)
     states = model.states or tuple(str(cell) for cell in range(size))
     return normalised_table(weight, tuple(f"X{i + 1}" for i in range(count)), (states,) * count)
-
-
-def _align_factor(values: Floats, axes: tuple[int, ...], count: int) -> Floats:
-    """`values` shaped to multiply a table of `count` axes along `axes` (in increasing order)."""
-    shape = [1] * count
-    for axis, length in zip(axes, values.shape, strict=True):
-        shape[axis] = length
-    return np.asarray(values.reshape(shape))
 
 
 def own_weights(model: PairwiseField) -> Floats:

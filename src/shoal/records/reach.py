@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,16 +11,20 @@ from shoal.core.codec import Floats
 from shoal.core.progress import time_over
 from shoal.records.field import PairwiseField
 
+
+@dataclass(frozen=True)
+class ReachSettings:
+    """How long the equations of reach are iterated."""
+
+    max_rounds: int = 400  # every round is a bound by itself
+    settled_change: float = 1e-7  # relative change of the largest reach at which the rounds stop
+    relative_raise: float = 1e-12  # amount added for rounding in every round
+
+
+REACH = ReachSettings()
+
+
 # How far one record of a pairwise field reaches: the weight of all walks along ties.
-
-
-MAX_REACH_ROUNDS = 400
-
-
-SETTLED_CHANGE = 1e-7  # relative change of the largest reach at which the rounds stop
-
-
-RELATIVE_RAISE = 1e-12  # relative amount added for rounding in every round
 
 
 def potential_contractions(potentials: Floats) -> Floats:
@@ -34,8 +39,10 @@ def potential_contractions(potentials: Floats) -> Floats:
             continue
         logs = np.log(table)
         gaps = logs[:, None, :] - logs[None, :, :]
-        delta = float(np.ptp(gaps, axis=2).max()) * (1 + RELATIVE_RAISE) + RELATIVE_RAISE
-        out[place] = min(math.tanh(delta / 4) * (1 + RELATIVE_RAISE), 1.0)
+        delta = (
+            float(np.ptp(gaps, axis=2).max()) * (1 + REACH.relative_raise) + REACH.relative_raise
+        )
+        out[place] = min(math.tanh(delta / 4) * (1 + REACH.relative_raise), 1.0)
     return out
 
 
@@ -48,7 +55,9 @@ def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
     """
     share = 0.0 if model.domain.known_inside else inside
     sizes = model.component_sizes().astype(np.float64)
-    return np.minimum(_walk_weights(model, sizes) + sizes * share * (1 + RELATIVE_RAISE), sizes)
+    return np.minimum(
+        _walk_weights(model, sizes) + sizes * share * (1 + REACH.relative_raise), sizes
+    )
 
 
 def _walk_weights(model: PairwiseField, sizes: Floats) -> Floats:
@@ -68,17 +77,17 @@ def _walk_weights(model: PairwiseField, sizes: Floats) -> Floats:
     back = np.concatenate([np.arange(len(one)) + len(one), np.arange(len(one))])
     cap = sizes[start] - 1.0
     walk, before = cap, math.inf
-    for turn in range(MAX_REACH_ROUNDS):
+    for turn in range(REACH.max_rounds):
         if turn and time_over():  # every round is a bound
             break
         carried = kappa * walk
         out = np.bincount(start, carried, model.records)
-        reach = np.minimum(1.0 + out * (1 + RELATIVE_RAISE), sizes)
+        reach = np.minimum(1.0 + out * (1 + REACH.relative_raise), sizes)
         largest = float(reach.max())
-        if before - largest <= SETTLED_CHANGE * largest:
+        if before - largest <= REACH.settled_change * largest:
             break
         before = largest
         # the walks that leave `end`, without the one that goes straight back to `start`
-        onward = out[end] * (1 + RELATIVE_RAISE) - carried[back]
-        walk = np.minimum(walk, 1.0 + np.maximum(onward, 0.0) + RELATIVE_RAISE * out[end])
+        onward = out[end] * (1 + REACH.relative_raise) - carried[back]
+        walk = np.minimum(walk, 1.0 + np.maximum(onward, 0.0) + REACH.relative_raise * out[end])
     return np.asarray(reach)

@@ -252,7 +252,7 @@ def fit_friends(
     np.add.at(seen, (cells[pairs[:, 0]], cells[pairs[:, 1]]), 1.0)
     seen = seen + seen.T
 
-    def badness(parameters: Any) -> float:
+    def badness(parameters: Floats) -> float:
         b, c = math.exp(parameters[0]), math.exp(parameters[1])
         potential = np.log(FriendModel(b=b, c=c).potential(domain))
         normal = np.log(np.exp(potential).sum(axis=1))

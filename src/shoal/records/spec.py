@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from shoal.core.codec import Ints
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, SpecError
 from shoal.core.task import Model
 from shoal.records.domain import RecordDomain
@@ -105,7 +105,7 @@ def _record_domain(section: DependenceModel) -> RecordDomain:
     return RecordDomain.points([float(v) for v in section.values], states=section.states)
 
 
-def _pair_table(section: DependenceModel, domain: RecordDomain) -> Any:
+def _pair_table(section: DependenceModel, domain: RecordDomain) -> Floats:
     """Return the table of two tied records: a law, or the potential of the friend model."""
     if section.friends is not None:
         friends = FriendModel(b=float(section.friends.b), c=float(section.friends.c))

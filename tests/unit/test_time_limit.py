@@ -315,17 +315,17 @@ def test_a_large_sum_cut_short_answers_with_what_it_has(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tilts narrow the bounds; when the time is over, those that are known decide."""
-    monkeypatch.setattr(large, "MAX_NARROW_WIDTH", 8)
+    monkeypatch.setattr(large, "LARGE_SUMS", large.LargeSumSettings(max_narrow_width=8))
     net, query = square_net(5), shoal.count("01", "1")
     large.sum_laws.cache_clear()
-    own = large.TiltedSumLaws.narrower
+    own = large.TiltedSumLaws.narrow_at
 
     def slowed(self: large.TiltedSumLaws, steps: float) -> bool:
         clock[0] += 2.0
         return own(self, steps)
 
     with monkeypatch.context() as patched:
-        patched.setattr(large.TiltedSumLaws, "narrower", slowed)
+        patched.setattr(large.TiltedSumLaws, "narrow_at", slowed)
         with shoal.time_limit(1) as limit:
             cut = large.LargeSums(net, query).least_scale(9.0)
     assert limit.cut

@@ -279,8 +279,7 @@ def _unconditional_law(task: Independent, part: SecretsPart) -> Floats:
 
 
 def _mixture_law(laws: SecretLaws, part: SecretsPart) -> Floats:
-    """Return the law of the whole sum: the mixture over the values of one variable, or of two
-    events.
+    """Return the law of the whole sum, averaged over the values of one variable or over two events.
 
     For two events that do not cover everything this is their mixture only, so the beliefs shown
     are those of an adversary who knows that one of the two holds.

@@ -303,7 +303,7 @@ class ContagionLift:
 
     @cached_property
     def groups(self) -> tuple[_GroupView, ...]:
-        """One view for every law that people follow, and for every person where it is a table.
+        """The view of each group law, and of each person where the law is a table, largest first.
 
         The largest first: what they tell often settles that smaller ones tell less.
         """

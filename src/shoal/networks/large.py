@@ -277,9 +277,7 @@ class TiltedSumLaws:
         self._narrow(tilt, masses, error)
 
     def _narrow(self, tilt: float, masses: Floats, error: float) -> None:
-        """Return bounds from masses under a tilt, each with this error, and from all moments
-        known.
-        """
+        """Narrow the bounds by masses under a tilt, each with this error, and by known moments."""
         low, high = self.laws.low, self.laws.high
         values = np.arange(self._width)
         least, most = self._untilted_bounds(tilt, values, error)
@@ -303,8 +301,7 @@ class TiltedSumLaws:
         return np.exp(np.minimum(logs - slack, 600.0)), np.exp(np.minimum(logs + slack, 600.0))
 
     def _window(self, tilt: float) -> tuple[int, int, float]:
-        """Return the values all but a little mass is on under a tilt: the first, how many, and the
-        error.
+        """Return the first value, the count and the error of the values that hold nearly all mass.
 
         The error of a mass is what rounding hides, and as much again for what is elsewhere.
         """

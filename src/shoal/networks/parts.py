@@ -70,8 +70,7 @@ class Parted(Protocol):
 
     def __hash__(self) -> int: ...
     def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
-        """Return the components of a sum; with `alike`, those that follow one law may be one, with
-        copies.
+        """Return the components of a sum; with `alike`, equal components are one, with copies.
 
         Variables of parts that are alike are then known by one of them.
         """

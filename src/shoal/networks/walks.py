@@ -43,8 +43,7 @@ WALKS = WalkSettings()
 
 
 def reaches(net: BayesNet, moves: Floats) -> Floats:
-    """Return a bound of reach(i) for every variable, in units of eta; all inf when walks never
-    fade.
+    """Return upper bounds of how far each variable reaches, per unit of eta, or inf for all.
 
     Rounds up. `moves` (variables) says how far each variable moves the release, in the same
     units. All walks from i weigh reach(i) times the closed ones, which weigh at least

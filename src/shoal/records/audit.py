@@ -133,9 +133,7 @@ def _solve_program(
 
 
 def _pair_equations(model: Dependence, grid: Ints) -> tuple[Floats, Floats]:
-    """Return rows and right sides: the sum over outcomes with (x, y) at a tie is its
-    probability.
-    """
+    """Return the linear equations of joint laws with the given pairs: rows and right sides."""
     size = model.domain.size
     rows, known = [np.ones(len(grid))], [1.0]
     for (one, other), which in zip(model.ties.tolist(), model.law_of, strict=True):

@@ -251,7 +251,7 @@ def _guess_chart(figure: Any, found: RecordGuesses) -> None:
 
 
 def _plot_cumulative(axes: Any, curves: Sequence[Curve], title: str, what: str) -> None:
-    """Return the share of values below each, a curve for each kind of them."""
+    """Plot the share of values below each value, one curve per kind."""
     for values, label, colour in curves:
         shares = np.linspace(0, 1, len(values))
         axes.plot(np.sort(values), shares, color=colour, label=label)
@@ -312,7 +312,7 @@ def place_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, A
 
 
 def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
-    """Return the centroids after the last round: where their people's most visited place is."""
+    """Print the centroids after the last round, as places: each cluster's most visited place."""
     query = plan.task.query
     assert isinstance(query, Centroids)
     rows = [

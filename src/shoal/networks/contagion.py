@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shoal.networks.laws import NamedSum
     from shoal.networks.parts import SumParts
 
-MAX_TABLE_PEOPLE = 20
+MAX_TABLE_PEOPLE = 20  # people of a joint table: 2^20 outcomes
 GroupLaw = npt.ArrayLike | Callable[[int], npt.ArrayLike]
 
 

@@ -17,7 +17,7 @@ from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
 from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
 
-MAX_OUTCOMES = 2**24
+MAX_OUTCOMES = 2**24  # outcomes of a table: 128 MiB of doubles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -24,9 +24,9 @@ from shoal.mechanisms.queries import linear
 from shoal.noise.laplace import is_laplace
 from shoal.records.pairwise import Dependence, TiedRecords
 
-UNIT = 2.0**-52
+UNIT = 2.0**-52  # twice the unit roundoff of a double
 MAX_NUMBERS_AT_ONCE = 4_000_000  # numbers worked on at once
-MAX_GRID_OUTPUTS = 65_536
+MAX_GRID_OUTPUTS = 65_536  # outputs at which the supremum of Eq. (14) is sought, at most
 MIN_LINEAR_SUM = 1e-280  # below it sums of exponentials are taken in logarithms
 
 

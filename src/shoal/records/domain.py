@@ -15,7 +15,7 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.records import checked_states, label
 
-MAX_DOMAIN_CELLS = 4096
+MAX_DOMAIN_CELLS = 4096  # cells of a domain; a pair law has as many numbers squared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,7 +17,7 @@ from shoal.records.attack import entropy_bits, gain_bits
 from shoal.records.kmeans import Centroids, centroids, nearest
 from shoal.records.sources import FriendModel
 
-EARTH_RADIUS_KM = 6371.0088
+EARTH_RADIUS_KM = 6371.0088  # mean radius of the Earth (IUGG)
 
 
 CELLS_PER_SIDE = 20  # a side of the grid over a city, as in the paper
@@ -182,7 +182,7 @@ def distances_of_pairs(
 # perhaps who is whose friend.
 
 
-MILE_KM = 1.609344
+MILE_KM = 1.609344  # kilometres of a statute mile
 
 
 FRIENDSHIP = FriendModel(b=0.196 * MILE_KM, c=1.05)  # Backstrom, Sun & Marlow 2010, in km

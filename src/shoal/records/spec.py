@@ -110,7 +110,7 @@ def _pair_table(section: DependenceModel, domain: RecordDomain) -> Floats:
     if section.friends is not None:
         friends = FriendModel(b=float(section.friends.b), c=float(section.friends.c))
         return friends.potential(domain) if section.joint == "field" else friends.pair_law(domain)
-    law = table_of(section.law, "law")
+    law: Floats = table_of(section.law, "law")
     size = domain.size
     if law.shape != (size, size):
         raise SpecError(f"law has shape {law.shape}; {size} states need ({size}, {size})")

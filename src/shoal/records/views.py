@@ -38,7 +38,7 @@ from shoal.records.place_attack import (
     locate,
 )
 
-MOST_TARGETS = 200
+MAX_TARGETS = 200  # people attacked, spread evenly over all who have friends
 NEAR, FAR, RELEASED, MIDDLE = "#1b7f8c", "#b7c4cc", "#c8553d", "#e0a458"
 Curve = tuple[Floats, str, str]  # values, what they are, their colour
 
@@ -101,7 +101,7 @@ def _locate_people(plan: Plan, people: People, seed: int) -> dict[str, list[Loca
     tied = np.unique(people.friends)
     if not len(tied):
         raise InputError("no two people of the check-ins are friends; check the names in --friends")
-    some = tied[np.linspace(0, len(tied) - 1, min(len(tied), MOST_TARGETS)).astype(np.int64)]
+    some = tied[np.linspace(0, len(tied) - 1, min(len(tied), MAX_TARGETS)).astype(np.int64)]
     all_known = np.ones(len(people), dtype=bool)
     plain = FriendAdversary(people=people, known=all_known, ties=False)
     social = FriendAdversary(people=people, known=all_known, ties=True)

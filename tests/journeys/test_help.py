@@ -141,7 +141,7 @@ FILES: dict[str, Callable[[Shell], None]] = {
     "ledger": anybody,
     "job": jobs,
 }
-SLOW = ("demo", "audit")  # the README runs the tour; a black box takes 50,000 draws
+SLOW = ("demo", "audit", "attack")  # pages run the like; a black box takes 50,000 draws
 
 
 @pytest.mark.parametrize(

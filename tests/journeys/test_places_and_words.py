@@ -50,7 +50,7 @@ def test_a_policy_in_words_on_1892_cells_gets_the_mechanism_made_for_it(shell: S
 def test_a_map_too_large_for_a_mechanism_is_said_with_the_width_that_is_not(shell: Shell) -> None:
     (shell.folder / "large.toml").write_text(MAP.format(rows=96))
     said = " ".join(shell.run("shoal plan large.toml").out.split())
-    assert "These do not apply: location-graph-exponential: the model has 4,128 states" in said
+    assert "location-graph-exponential: the model has 4,128 states; distances in the" in said
     assert "take cells 1.1 times as wide" in said
     wider = MAP.format(rows=79).replace("0.34", f"{0.34 * 1.1:.3f}").replace("= 43", "= 39")
     (shell.folder / "wider.toml").write_text(wider)

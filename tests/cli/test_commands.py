@@ -87,7 +87,7 @@ def test_init_writes_a_spec_for_every_kind_of_data(run: Run, kind: str) -> None:
 
 
 def test_plan_prints_the_object_that_was_designed(run: Run, folder: Path) -> None:
-    plan = json.loads(done(run("plan", "spec.toml", "--json")))
+    plan = json.loads(done(run("plan", "spec.toml", "--compare", "--json")))
     assert list(plan) == [
         "mechanism",
         "scale",
@@ -243,7 +243,7 @@ def test_the_examples_run(run: Run, path: Path) -> None:
 
 def test_the_flu_needs_half_the_noise_of_group_privacy(run: Run) -> None:
     flu = next(path for path in EXAMPLES if path.stem == "flu")
-    rows = json.loads(done(run("plan", str(flu), "--json")))["alternatives"]
+    rows = json.loads(done(run("plan", str(flu), "--compare", "--json")))["alternatives"]
     # Song, Wang & Chaudhuri 2017, Section 3.1: W = 2 against 4 for the whole group
     assert rows["wasserstein"]["scale"] == pytest.approx(2, rel=1e-9)
     assert rows["group"]["scale"] == pytest.approx(4, rel=1e-9)

@@ -75,7 +75,7 @@ def refused(result: Result) -> str:
 
 
 def test_a_location_plan_is_shown_as_a_map_with_its_hull(run: Run, maps: Path) -> None:
-    text = done(run("plan", "map.toml", "--save", "plan.json", "--plot", "map.png"))
+    text = done(run("plan", "map.toml", "--compare", "--save", "plan.json", "--plot", "map.png"))
     assert "The hull of the policy among 30 states" in text
     assert "location-staircase" in text
     assert "  .###..\n  .#@#..\n  .###.." in text

@@ -41,6 +41,7 @@ ROOMS = {
     "formats": "data",
     "audit": "audit",
     "attack": "attacks",
+    "place_attack": "attacks",
     "spec": "spec",
     "jobs": "jobs",
     "views": "edges",

@@ -355,10 +355,16 @@ class EntryLiftOfChain:
         """Return the first bound that is at most `enough`, else the least of all.
 
         It depends on nothing that was asked before. Quilts are surveyed only where the cheapest
-        quilt of one node does not already lose as much as the lift.
+        quilt of one node does not already lose: before the lift where they may be enough, because
+        a plan whose search ran out of time may rest on them alone, and else after it.
         """
         if self._large:
             return math.inf if self._quilts is None else self._quilts.loss(eta)
+        if enough > 0 and not self._quilts_lose(eta, enough):
+            assert self._quilts is not None  # without quilts, quilts lose
+            surveyed = self._quilts.loss(eta)
+            if surveyed <= enough:
+                return surveyed
         at = raised(eta)
         found = self._at(self.own, at)
         value = found.value
@@ -392,14 +398,17 @@ class EntryLiftOfChain:
                 f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
                 f"at most {self._most} are compared: lower the order or merge states"
             )
+        # Under a time limit quilts come first: they are soon surveyed, and serve where time ends.
+        timed = not self._large and time_left() is not None and self._rows <= MAX_STATES_SURVEYED
+        quilt = self._quilt(epsilon) if timed else None
         likely = math.inf if self._large else self._from_little(epsilon)
         found = None if self._large else self._largest_lift(self.own, epsilon, likely)
         if not self._large and self._unsettled(found):
             wider = self._largest_lift(self._any_start, epsilon, likely)
             found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
-        if found is not None and self._quilts_lose(found.eta, epsilon):
+        if quilt is None and found is not None and self._quilts_lose(found.eta, epsilon):
             return found.told()
-        quilt = self._quilt(epsilon)
+        quilt = quilt or self._quilt(epsilon)
         if found is None and quilt is None:
             in_time("the lift")
             raise Refused(

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import shoal
 from shoal.cli.app import app
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.contexts.stream import ContextStream
 from shoal.core.errors import CannotCompose, InputError
-from shoal.core.plan import Stream
+from shoal.core.plan import Plan, Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import Session, SqlLedger, open_ledger
 from shoal.mechanisms.table import MECHANISMS
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
+from tests.event_oracle import paths
 from tests.locations import running_task
 from tests.specs import CONTEXTS
 
@@ -90,6 +94,81 @@ def test_a_day_begun_without_the_ledger_is_not_charged_late(ledger: SqlLedger) -
     with pytest.raises(InputError, match="was begun without this ledger"):
         stream.read("work", ledger=ledger, subject="ann")
     assert charged(ledger) == []
+
+
+@pytest.mark.parametrize("first", [None, "home"])
+def test_a_day_that_another_stream_charged_is_not_gone_on_with(
+    ledger: SqlLedger, first: str | None
+) -> None:
+    """Also where the second stream passed its first slot, read or not, without the ledger."""
+    ContextStream.begin(PLAN, MONDAY).read("home", ledger=ledger, subject="ann")
+    second, _ = ContextStream.begin(PLAN, MONDAY).read(first)
+    for stream in (second, loads(dumps(second)), ContextStream.from_bytes(PLAN, second.to_bytes())):
+        with pytest.raises(InputError, match="was begun without this ledger"):
+            stream.read("work", ledger=ledger, subject="ann")
+    assert second.read("work", day=TUESDAY, ledger=ledger, subject="ann")[0].charged
+
+
+def test_two_streams_of_one_day_tell_more_than_one_may() -> None:
+    """What the refusals above prevent, by all paths and outputs of three slots."""
+    day = DayChain.of([[0.8, 0.2], [0.3, 0.7]], initial=[0.6, 0.4], states=["h", "c"], slots=3)
+    plan = shoal.mask(day, shoal.Events.of(shoal.visit("c")), epsilon="0.5")
+    one, second = outputs_of(plan, day, read_from=0), outputs_of(plan, day, read_from=1)
+    prior = {path: chance for path, (chance, _) in one.items()}
+    visits = 1 - prior["hhh"]
+
+    def moved(shown: Any) -> float:
+        """How far outputs of that chance on each path move the log-odds of the visit."""
+        joint = sum(prior[path] * shown(path) for path in prior if "c" in path)
+        return abs(math.log(joint / visits / shown("hhh"))) if joint and shown("hhh") else 0.0
+
+    firsts, seconds = ({o for _, law in each.values() for o in law} for each in (one, second))
+    alone = max(moved(lambda path, o=o: one[path][1].get(o, 0)) for o in firsts)
+    together = max(
+        moved(lambda path, o=o, p=p: one[path][1].get(o, 0) * second[path][1].get(p, 0))
+        for o in firsts
+        for p in seconds
+    )
+    assert alone <= 0.5 * (1 + 1e-9)
+    assert together > 0.7
+
+
+def outputs_of(
+    plan: Plan, day: DayChain, read_from: int
+) -> dict[str, tuple[float, dict[tuple[str | None, ...], float]]]:
+    """For every path of a day its chance, and the chance of each output when it is read so."""
+    body: Any = plan.body
+    laws: dict[str, tuple[float, dict[tuple[str | None, ...], float]]] = {}
+    for path, chance in paths(day.initial, day.transition):
+        names = "".join(day.states[place] for place in path)
+        ways: list[tuple[Any, tuple[str | None, ...], float]] = [(body.init(), (), 1.0)]
+        for slot, context in enumerate(names):
+            after = []
+            for state, shown, weight in ways:
+                observed = context if slot >= read_from else None
+                rate = 0.0 if observed is None else body.shown_chance(state, observed)
+                for word, share in ((0, 1 - rate), (2**32 - 1, rate)):
+                    if share > 0:
+                        moved, out = body.step(state, observed, Words(word))
+                        after.append((moved, (*shown, out), weight * share))
+            ways = after
+        law: dict[tuple[str | None, ...], float] = {}
+        for _, shown, weight in ways:
+            law[shown] = law.get(shown, 0.0) + weight
+        laws[names] = (chance, law)
+    return laws
+
+
+class Words:
+    """A source that always draws the same word."""
+
+    secure = False
+
+    def __init__(self, word: int) -> None:
+        self.word = word
+
+    def words(self, count: int) -> Any:
+        return np.full(count, self.word, dtype=np.uint64)
 
 
 @pytest.mark.parametrize(

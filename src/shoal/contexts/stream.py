@@ -70,6 +70,7 @@ class ContextStream(Stream):
     so that it can be stored and taken up again in the middle of a day.
     Days that are named only go forward; those without a name follow each other by themselves.
     The state can tell what was suppressed: keep it as private as the contexts themselves.
+    `charged` says whether this stream charged its day to a ledger, before the first slot.
     """
 
     kind = "context-stream"
@@ -78,6 +79,7 @@ class ContextStream(Stream):
     day: str = ""
     shown: str | None = None
     earlier: tuple[str | None, ...] = field(default=(), metadata={"later": True})
+    charged: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not isinstance(self.plan, Plan):
@@ -119,8 +121,8 @@ class ContextStream(Stream):
         context the model does not know is suppressed. Another `day` begins a new one, independent
         of the last; days only go forward (`comes_after`), so that none is ever begun again, however
         long ago it was left. With a ledger every day has a name and is charged before its first
-        slot; a day that another stream began is refused, because two streams of one day tell more
-        than either may.
+        slot. A day that another stream charged is refused, because two streams of one day tell more
+        than either may; so is one whose first slots, read or not, went by without the ledger.
         """
         _check_names(slot, day)
         if day is not None and day != self.day:
@@ -151,13 +153,17 @@ class ContextStream(Stream):
             raise InputError(f"day {self.day!r} is over; name the next day")
         source = source_for(ledger, rng)
         if ledger is not None:
-            charge = open_day if current == 0 else known_day
+            if current and not self.charged:
+                raise _begun_without(self.day, subject)
+            charge = known_day if current else open_day
             charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
+        charged = self.charged or ledger is not None
         state, outputs = self.state, [] if over else self._outputs()
         for t in range(current % self.slots, wanted + 1):
             state, shown = advance(self.plan, state, context if t == wanted else None, source)
             outputs.append(shown)
-        return ContextStream(self.plan, state, self.day, shown, tuple(outputs[:-1])), shown
+        earlier = tuple(outputs[:-1])
+        return ContextStream(self.plan, state, self.day, shown, earlier, charged), shown
 
     def take(
         self, context: Any, *, slot: int, day: str | None = None, **options: Any
@@ -266,12 +272,17 @@ def known_day(
     """What `open_day` stored for a day in progress; refused when this ledger knows none."""
 
     def unknown() -> Release:
-        raise InputError(
-            f"day {day!r} of subject {subject!r} was begun without this ledger; go on without it, "
-            "or begin the next day with it"
-        )
+        raise _begun_without(day, subject)
 
     return ledger.settle(_first_charge(plan, subject, day, requester), unknown)
+
+
+def _begun_without(day: str, subject: str) -> InputError:
+    """Return the refusal of a day whose first slots this stream did not charge to the ledger."""
+    return InputError(
+        f"day {day!r} of subject {subject!r} was begun without this ledger; go on without it, "
+        "or begin the next day with it"
+    )
 
 
 def charge_day(

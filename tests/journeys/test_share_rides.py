@@ -111,6 +111,11 @@ def test_one_command_shares_a_folder(folder: Path, town: Town, tmp_path: Path) -
     assert again["spent"] == found["spent"]
     status = CliRunner().invoke(app, ["share", "status", "-o", str(out), "--json"])
     assert json.loads(status.stdout)["legs"] == found["legs"] == 7
+    attacks = CliRunner().invoke(app, ["share", "attack", "-o", str(out), "--json"])
+    for name, one in json.loads(attacks.stdout).items():
+        assert one["shift"] <= found["spent"] + 1e-6 or name == "other tastes"
+        assert one["likeliest"] <= np.exp(one["shift"]) / found["candidates"]
+    assert 0 <= found["circle_metres"] < 2000
     words = share(folder, tmp_path / "words").stdout
     assert "You are not that rider" in " ".join(words.split())
 

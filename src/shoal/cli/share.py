@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.core.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.share.attack import PlaceBeliefs
 
 app = options.new_app()
 
@@ -19,13 +22,14 @@ Examples:
   shoal share ride.gpx --hide home=52.51,13.38 --hide-zone district.geojson \\
       --roads town.osm --goals goals.csv -o out/
   shoal share status -o out/
+  shoal share attack -o out/
 """
 
 
 @app.command(epilog=EXAMPLES)
 def share(
     rides: Annotated[
-        list[str], typer.Argument(metavar="RIDES", help="GPX files or folders, or: status")
+        list[str], typer.Argument(metavar="RIDES", help="GPX files or folders, or: status, attack")
     ],
     *,
     out: Annotated[
@@ -59,10 +63,13 @@ def share(
     What all rides tell is added up pair by pair and never passes epsilon, for riders of the map's
     model. Clock times, altitude, sensors, device and names are removed.
     """
-    from shoal.share.jobs import ShareWish, share_rides, share_status
+    from shoal.share.jobs import ShareWish, share_attack, share_rides, share_status
 
     if rides == ["status"]:
         _print_status(share_status(out), as_json=as_json)
+        return
+    if rides == ["attack"]:
+        _print_attacks(share_attack(out), as_json=as_json)
         return
     wish = ShareWish(
         rides=tuple(map(Path, rides)),
@@ -107,8 +114,22 @@ def _object(report: Any) -> dict[str, Any]:
         "epsilon": report.epsilon,
         "spent": report.spent,
         "legs": report.legs,
+        "circle_metres": report.circle_metres,
         "in_words": report.describe().splitlines(),
     }
+
+
+def _print_attacks(found: list[tuple[str, PlaceBeliefs]], *, as_json: bool) -> None:
+    if as_json:
+        show.print_json(
+            {
+                name: {"likeliest": float(one.posterior.max()), "shift": one.shift}
+                for name, one in found
+            }
+        )
+        return
+    for name, one in found:
+        show.console().print(show.paragraphs(f"An adversary with {name}: {one.describe()}."))
 
 
 def _print_status(found: dict[str, float], *, as_json: bool) -> None:

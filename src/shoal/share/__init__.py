@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 from shoal.core import face
 
 if TYPE_CHECKING:
+    from shoal.share.attack import (
+        PlaceBeliefs as PlaceBeliefs,
+        bayes as bayes,
+        bayes_with_habits as bayes_with_habits,
+        circle_through as circle_through,
+    )
     from shoal.share.history import History as History, Leg as Leg, ShownLeg as ShownLeg
+    from shoal.share.jobs import (
+        ShareReport as ShareReport,
+        ShareWish as ShareWish,
+        share_rides as share_rides,
+    )
     from shoal.share.place import PermanentPlace as PermanentPlace
     from shoal.share.plan import (
         PermanentPlaces as PermanentPlaces,

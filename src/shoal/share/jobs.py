@@ -26,6 +26,13 @@ from shoal.core.plan import Plan
 from shoal.data.write import atomic_write
 from shoal.ledger import open_ledger
 from shoal.ledger.store import SqlLedger
+from shoal.share.attack import (
+    PlaceBeliefs,
+    bayes,
+    bayes_with_habits,
+    circle_through,
+    ends_outside,
+)
 from shoal.share.files import (
     EXTRACTS,
     Goal,
@@ -45,6 +52,7 @@ from shoal.share.rides import Piece, pieces_of_ride
 from shoal.share.stream import ShareStream
 
 SUBJECT = "rider"  # the one person of a ledger made by this act
+CIRCLE_METRES = 400.0  # radius of the usual circle around home, for comparison
 REACH_METRES = 150.0  # how far from a declared place a ride may begin, end or turn
 CENTRED = 0.25  # share of the zone's radius within which a place counts as its centre
 
@@ -90,6 +98,7 @@ class ShareReport:
     metres: float = 0.0
     shown_metres: float = 0.0
     stripped: set[str] = field(default_factory=set)
+    circle_metres: float | None = None
 
     def describe(self) -> str:
         """The report in the words that a person is told."""
@@ -110,6 +119,11 @@ class ShareReport:
             "Where, when and how often you ride is not hidden. Tracks published elsewhere are not "
             "covered.",
         ]
+        if self.circle_metres is not None:
+            lines.append(
+                f"Had you cut a circle of {CIRCLE_METRES:.0f} m around home instead, a circle "
+                f"through the ends of these rides would lie {self.circle_metres:.0f} m from it."
+            )
         return "\n".join(lines)
 
 
@@ -256,6 +270,7 @@ class RideCutter:
             stream = self._share_one(stream, *waiting[one["ride"]], wish.out / one["file"], report)
             one["done"] = True
             journal.save()
+        report.circle_metres = circle_miss([ride.positions for ride in rides], *wish.hide[0][1:])
         report.spent = max(stream.history.worst(k) for k in range(len(self.places)))
         report.legs = stream.legs
         return report
@@ -402,6 +417,28 @@ class RideCutter:
         return part[::-1] if shown.homeward else part
 
 
+def circle_miss(tracks: Sequence[Floats], latitude: float, longitude: float) -> float | None:
+    """Return how far from home a circle through the ends lies where rides are cut by a circle.
+
+    For the owner's eyes. None where fewer than three rides begin or end at home.
+    """
+    ends = ends_outside(tracks, (latitude, longitude), CIRCLE_METRES)
+    if len(ends) < 3:
+        return None
+    north, east, _ = circle_through(ends)
+    return float(distances(np.array([[north, east]]), latitude, longitude)[0])
+
+
+def share_attack(out: Path) -> list[tuple[str, PlaceBeliefs]]:
+    """Return what the shipped attacks conclude about the first place from a folder's history."""
+    history = _resumed(out)[0].history
+    found = [("the model", bayes(history)), ("habits", bayes_with_habits(history))]
+    members = len(history.rule.roads.weights)
+    if members > 1:
+        found.insert(1, ("other tastes", bayes(history, member=members - 1)))
+    return found
+
+
 def track_metres(positions: Floats) -> float:
     """Return the length of a track in metres."""
     if len(positions) < 2:
@@ -432,15 +469,20 @@ def _goals_only(wish: ShareWish) -> ShareReport:
     return report
 
 
-def share_status(out: Path) -> dict[str, float]:
-    """Return how many legs a folder's history has, what they spent, and what is left of epsilon."""
+def _resumed(out: Path) -> tuple[ShareStream, Journal]:
+    """The history of a folder as its ledger holds it, and its journal."""
     private = out.with_name(f"{out.name}.private")
     journal = Journal.load(private / "journal.json")
     if not journal.plan:
         raise InputError(f"{out} holds no shared rides; share some first, with `shoal share`")
     with open_ledger(private / "ledger.db") as ledger:
         plan = ledger.plan(journal.plan)
-        stream = ShareStream.resume(plan, ledger, subject=SUBJECT)
+        return ShareStream.resume(plan, ledger, subject=SUBJECT), journal
+
+
+def share_status(out: Path) -> dict[str, float]:
+    """Return how many legs a folder's history has, what they spent, and what is left of epsilon."""
+    stream, journal = _resumed(out)
     rule = stream.history.rule
     spent = max(stream.history.worst(k) for k in range(len(rule.places)))
     epsilon = float(rule.epsilon)

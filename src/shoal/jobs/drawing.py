@@ -177,6 +177,12 @@ def draw(
     truths = own.answers(plan, census, kept) if fast else None
 
     def values(places: Sequence[int]) -> Ints:
+        """Return the noisy answers of the admitted units at these positions, in lattice steps.
+
+        The result has one row per unit and one column per label. Without a seed and with known
+        true answers, the noise of all units is drawn in one batch from the operating system.
+        Refused when a value does not fit in 64 bits.
+        """
         chosen = [kept[place] for place in places]
         size = len(plan.task.query.labels)
         if truths is not None and seed is None:

@@ -75,6 +75,12 @@ class Layout:
     members: str | None = None
 
     def __post_init__(self) -> None:
+        """Check that the columns and options go together, and store `numbers` as a tuple.
+
+        Refuses no or several columns of the state, `latitude` without `longitude`, `gap` or a
+        calendar without `time`, a `gap` that is not above 0, and a column named for two roles.
+        A `series` that is the same column as `by` becomes None.
+        """
         object.__setattr__(self, "numbers", tuple(self.numbers))
         self._check_rows()
         if (self.latitude is None) != (self.longitude is None):
@@ -119,6 +125,7 @@ class Layout:
             parse_where(self.where)
 
     def _check_members(self) -> None:
+        """Refuse an unknown value of `members`, and "series" without a column of series."""
         if self.members not in (None, *MEMBERS):
             raise InputError(
                 f"members is {self.members!r}; in a job it is {' or '.join(map(repr, MEMBERS))}"

@@ -57,6 +57,11 @@ def job_plans(
 
 
 def _load(path: Path, known: dict[object, Plan], parts: Parts) -> tuple[Plan, DataSection | None]:
+    """Return the plan in the file `path`, and the [data] section if the file is a spec.
+
+    A file that begins with "{" is a stored plan and is evaluated again. `known` maps tasks to plans
+    calibrated before; a new plan is added to it. `parts` says whether epsilon covers all parts.
+    """
     text = read_text(path, "spec or plan")
     if text.lstrip().startswith("{"):
         return rechecked(parse_stored(text, path, "plan"), path), None
@@ -152,6 +157,7 @@ class Job:
         )
 
     def __post_init__(self) -> None:
+        """Refuse a job whose plans, layout, seed and ledger do not go together."""
         if not self.plans:
             raise InputError("the job has no plan; give one, or one per group")
         if (ALL in self.plans) != (self.layout.group is None):
@@ -189,6 +195,7 @@ class Job:
             )
 
     def _check_members(self) -> None:
+        """Refuse `members` for streams and for jobs without a ledger."""
         members = self.layout.members
         if members is not None and (self.stream or self.ledger is None):
             lack = "the plans answer row by row" if self.stream else "there is no ledger"

@@ -82,6 +82,7 @@ class Journal:
         return [self._event(line) for line in lines if line]
 
     def _event(self, line: bytes) -> dict[str, Any]:
+        """Return the event on one line of the journal; StoredError when its shape is wrong."""
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -140,6 +141,10 @@ class Journal:
         return done
 
     def _show(self, folder: Path) -> None:
+        """Move every file of an attempt's folder to its place in the output, and remove the folder.
+
+        Existing files are replaced. Does nothing when the folder does not exist.
+        """
         if not folder.exists():
             return
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -44,6 +44,10 @@ class KeyedRng:
     """
 
     def __init__(self, key: bytes, label: list[Any]) -> None:
+        """Derive the source's own key from `key` (32 bytes) and a label that JSON can hold.
+
+        Refuses a key of another length.
+        """
         if len(key) != KEY_BYTES:
             raise InputError(f"key has {len(key)} bytes; it must have {KEY_BYTES}")
         text = json.dumps(label, separators=(",", ":")).encode()

@@ -95,6 +95,10 @@ def undone_if_empty(job: Job) -> Iterator[None]:
 
 
 def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
+    """Release every shard that is not in `done`, and commit each one to the journal.
+
+    Rows are read again unless an earlier scan is complete. `notify` receives rows, not shards.
+    """
     store = store_for(job)
     scan = _scanned(journal, store, job.shards) if done and job.shards > 1 else None
     if scan is None:
@@ -186,6 +190,7 @@ def charging_of(job: Job) -> Iterator[Charging | None]:
 
 
 def check_unchanged(job: Job) -> None:
+    """Refuse to go on with a job when one of its input files changed since it began."""
     path = changed(job.inputs)
     if path is not None:
         raise DataError(
@@ -195,6 +200,7 @@ def check_unchanged(job: Job) -> None:
 
 
 def _report(job: Job, journal: Journal) -> JobReport:
+    """Return the report of what the journal of this job holds so far."""
     return report_of(
         journal.events(),
         job.plans.values(),
@@ -294,6 +300,10 @@ def _known(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(job: Job, engine: str, epsilon: Number | None) -> JobReport:
+    """Run a new job on the engine "local" or "spark" and return its report.
+
+    Refuses any other engine, and plans that together exceed `epsilon`.
+    """
     _check_parts(job, epsilon)
     if engine == "spark":
         from shoal.jobs.spark import run as run_on_spark

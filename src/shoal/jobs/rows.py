@@ -134,6 +134,7 @@ class OnDisk:
         self._writers: dict[int, Any] = {}
 
     def add(self, rows: pl.DataFrame) -> Ints:
+        """Append the rows to the files of their shards, and return the new rows of each shard."""
         import pyarrow as pa
 
         place = shard_of(rows["subject"], self._shards)
@@ -156,6 +157,7 @@ class OnDisk:
         self._writers = {}
 
     def shard(self, shard: int) -> pl.DataFrame:
+        """Return all rows of a shard; the frame is empty when the file is absent or truncated."""
         import polars as pl
         import pyarrow as pa
 
@@ -202,6 +204,11 @@ def read_all(job: Job, store: RowStore, notify: Notify) -> Scan:
 
 
 def _read_once(job: Job, store: RowStore, bad: dict[str, BadFile], notify: Notify) -> Scan | None:
+    """Read all files that are not in `bad` into the store, and return the counts.
+
+    Returns None when a file failed after some of its rows were stored: the caller must start
+    again. Failed files are added to `bad`. `notify` receives bytes read of all bytes.
+    """
     whole, maps = Scan(shard_rows=[0] * job.shards), job.maps()
     kinds: dict[str, str] = {}
     files = [file for file in job.inputs if file.path not in bad]

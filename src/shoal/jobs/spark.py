@@ -122,6 +122,10 @@ def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None
 def _finish(
     job: Job, spark: Any, journal: Journal, done: set[int], after_sampling: FAULT | None
 ) -> None:
+    """Read all files and release every shard that is not in `done`, in tasks of the cluster.
+
+    The driver commits each shard to the journal. The intermediate rows are deleted at the end.
+    """
     context = spark.sparkContext
     where = str(job.out.absolute()), job.ledger
     shutil.rmtree(job.notes / ROWS, ignore_errors=True)
@@ -396,6 +400,7 @@ def _processor(live: Live) -> Any:
             self._stored = handle.getValueState("stream", STATE)
 
         def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Any:  # noqa: N802
+            """Yield the answers to one subject's rows, and store its next state if it has one."""
             before = self._stored.get()
             stored = None if before is None else before[0]
             document, table = advanced(live, str(key[0]), stored, rows)
@@ -419,6 +424,10 @@ def advanced(
 
 
 def _readings(live: Live, frame: pd.DataFrame) -> Iterator[LiveReading]:
+    """Yield one reading per row of the frame; missing values become None.
+
+    Coordinates are replaced by the state they lie in, None where there is none.
+    """
     import pandas as pd
 
     if "lat" in frame.columns:

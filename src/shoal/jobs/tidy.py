@@ -227,6 +227,10 @@ def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
 
 
 def _kind(column: pl.Series) -> str:
+    """Return the kind of a column's values in words.
+
+    "nothing" is a column of nulls alone, unless its type is text or whole numbers.
+    """
     import polars as pl
 
     kind = column.dtype
@@ -238,6 +242,10 @@ def _kind(column: pl.Series) -> str:
 
 
 def _time_kind(column: pl.Series) -> str:
+    """Return in words how the times of a column are written, "nothing" when there are none.
+
+    Whether text has an offset is judged by the first value alone.
+    """
     import polars as pl
 
     present = column.drop_nulls()
@@ -277,6 +285,11 @@ def _times(
 def _timed(
     column: pl.Series, missing: pl.Series, source: str, layout: Layout, subjects: pl.Series
 ) -> tuple[dict[str, pl.Series], pl.Series | None]:
+    """Return the columns `time` and perhaps `period`, and the mask of rows without a time.
+
+    Times are whole microseconds, 0 where `missing` is true. The mask is None when no time is
+    missing. `period`, and `time` of daily and weekly layouts, follow the wall clock of the zone.
+    """
     present = column.filter(~missing) if missing.any() else column
     owners = subjects.filter(~missing) if missing.any() else subjects
     found: dict[str, pl.Series] = {}

@@ -65,6 +65,7 @@ class EventSection(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> EventSection:
+        """Refuse an event without exactly one kind, and misplaced `times` or `between`."""
         given = [kind for kind in EVENT_KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
             listed = " and ".join(given) or "none"
@@ -85,6 +86,7 @@ class EventSection(Section):
         return ~found if self.negated else found
 
     def _plain(self, states: Named) -> TimeEvent:
+        """Return the event before any negation; nested events are built recursively."""
         if self.visit is not None:
             return visit(states(self.visit), between=self.between)
         if self.at_least is not None:
@@ -128,6 +130,10 @@ class EventSecrets(SecretsSection):
     )
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> Events:
+        """Return the secrets that these events describe, with the mask options if any are given.
+
+        Refuses mask options for models that are not chains of one day.
+        """
         keys = ("memory", "mixture", "ahead")
         given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
         if given and not all(hasattr(model, "slots") for model in family):

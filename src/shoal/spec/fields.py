@@ -212,6 +212,10 @@ def table_of(nested: list[Any] | None, what: str, *, per: str = "state") -> Any:
 
 
 def _nested(value: object, place: str) -> Any:
+    """Return nested lists of probabilities as floats, lists of any depth.
+
+    Refuses anything that is no number in [0, 1]; `place` is the index shown in the error.
+    """
     if isinstance(value, list):
         return [_nested(item, f"{place}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):

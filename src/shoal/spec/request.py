@@ -104,6 +104,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _state_or_coordinates(self) -> DataSection:
+        """Refuse a section without exactly one of `state` and the pair `lat`, `lon`."""
         if (self.lat is None) != (self.lon is None):
             raise PydanticCustomError("together", "has one of lat and lon; name both, or neither")
         if (self.state is None) == (self.lat is None):
@@ -115,6 +116,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _one_owner(self) -> DataSection:
+        """Refuse `subject` with `series` where each series is released and charged alone."""
         if self.subject is not None and self.series is not None and self.release == "each":
             raise PydanticCustomError(
                 "together",
@@ -125,6 +127,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _gap_needs_time(self) -> DataSection:
+        """Refuse `gap` or `every` without a time column."""
         for name in ("gap", "every"):
             if getattr(self, name) is not None and self.time is None:
                 raise PydanticCustomError(
@@ -211,6 +214,7 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _exactly_one_amount(self) -> PrivacySection:
+        """Refuse none or several of epsilon, error, belief_delta; confidence without error."""
         if self.belief_delta is not None:
             if self.epsilon is not None or self.error is not None:
                 raise PydanticCustomError(
@@ -294,6 +298,10 @@ def _named(document: Mapping[str, Any], part: str) -> Iterator[str]:
 def _spec_class(
     models: tuple[str, ...], secrets: tuple[str, ...], queries: tuple[str, ...], *, others: bool
 ) -> type[Section]:
+    """Create the pydantic class of a spec that accepts these kinds of models, secrets and queries.
+
+    `others` adds a class that accepts no section, so that a single kind is still a tagged choice.
+    """
     section: Any = _choice("model", models, others=others)
     several: Any = list[section]
     made: type[Section] = create_model(
@@ -484,6 +492,7 @@ def _family(spec: SpecBase, folder: Path) -> tuple[tuple[Model, ...], tuple[str,
 
 
 def _query(section: QuerySection, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
+    """Return the query of the section; refused when it names states that the models do not have."""
     key, named = section.named_states()
     unknown = [name for name in named if name not in states]
     if unknown:

@@ -68,6 +68,7 @@ def shown(value: object) -> str:
 
 
 def _worded(problem: Any, document: Mapping[str, Any]) -> str:
+    """Return the sentence for one pydantic error: the key, its value and the rule it breaks."""
     place: Place = problem["loc"]
     path = key_path(place, document) or "the spec"
     value = problem["input"]
@@ -97,6 +98,7 @@ def near(name: str, names: Sequence[str]) -> str:
 
 
 def _unknown_key(place: Place, path: str) -> str:
+    """Return the sentence for an unknown key, with the nearest known key and all known ones."""
     keys = list(_section_class(place).model_fields)
     hint = near(str(place[-1]), keys)
     return (
@@ -106,6 +108,7 @@ def _unknown_key(place: Place, path: str) -> str:
 
 
 def _unknown_kind(place: Place, path: str, value: object) -> str:
+    """Return the sentence for a section whose kind is missing or unknown, with all known kinds."""
     name = str(place[0])
     known = ", ".join(map(repr, kinds_of(name)))
     also = ", or name a stored model with file" if name == "model" else ""
@@ -123,6 +126,7 @@ def _section_key(place: Place) -> tuple[str, ...]:
 
 
 def _section_class(place: Place) -> type[Section]:
+    """Return the class of the section that holds this place; the whole spec's where none does."""
     match _section_key(place):
         case (part, kind):
             return section_of(part, kind)
@@ -134,6 +138,7 @@ def _section_class(place: Place) -> type[Section]:
 
 
 def _section_title(place: Place) -> str:
+    """Return the section that holds this place as an error names it, such as "[data]"."""
     match _section_key(place):
         case ():
             return "a spec"

@@ -100,6 +100,7 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """Import and return the command of this name, or None; old names still work."""
         row = COMMANDS.get(OLD_NAMES.get(cmd_name, cmd_name))
         if row is None:
             return None

@@ -354,6 +354,7 @@ def _events(
 
 
 def _event_lines(events: tuple[EventBelief, ...]) -> list[tuple[str, str]]:
+    """Return one titled line per event: the belief before and after, and the change of odds."""
     return [
         (
             f"Event {number}",
@@ -377,6 +378,7 @@ def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
 
 
 def _object(found: SeriesAttack) -> dict[str, Any]:
+    """Return the JSON object of an attack; infinite numbers become null."""
     beliefs, known = found.beliefs, found.known
     learned, rise = beliefs.largest_change(), beliefs.largest_rise()
     errors, bits = beliefs.expected_errors(), beliefs.entropies()

@@ -112,6 +112,7 @@ def audit(wish: AuditWish) -> None:
 
 
 def _computed(wish: AuditWish) -> Audit:
+    """Audit a plan, or the noise scale of the options, by computing its exact loss."""
     from shoal.audit.exact import audit as measure, audit_noise
 
     asked, curve = wish.asked(), wish.html is not None
@@ -130,6 +131,10 @@ def _computed(wish: AuditWish) -> Audit:
 
 
 def _sampled(wish: AuditWish) -> Estimate:
+    """Audit a plan or a user's function by sampling, and return the estimate with its bounds.
+
+    Only a violation can be proved this way. Notes when the function cannot run in parallel.
+    """
     from shoal.audit.black_box import as_box, parallel
     from shoal.audit.statistical import audit_black_box
 
@@ -214,6 +219,7 @@ def _request(source: Path) -> Request:
 
 
 def _report(found: Audit | Estimate, html: Path | None, *, title: str, as_json: bool) -> None:
+    """Print the audit as text or JSON, and write the HTML page if a path is given."""
     if as_json:
         show.print_json(found.as_json())
     else:

@@ -71,6 +71,7 @@ def budget(
 
 
 def _object(found: Budget) -> dict[str, Any]:
+    """Return the JSON object of a budget; epsilon and amounts are plain floats."""
     left = found.left
     return {
         "epsilon": float(found.epsilon),
@@ -89,6 +90,7 @@ def _object(found: Budget) -> dict[str, Any]:
 
 
 def _print(found: Budget) -> None:
+    """Print the budget: a summary, a table of paces, and the command that makes such releases."""
     out = show.console()
     first = found.describe().splitlines()[0]
     out.print(show.paragraphs(first))

@@ -245,6 +245,7 @@ def audit_story(audited: Audit) -> None:
 def _chart(
     folder: Path, scene: DemoDay, comparison: RowComparison, release: Release, leak: dict[str, Any]
 ) -> Path | None:
+    """Write the chart of the demo into the folder; None when matplotlib is missing."""
     from shoal.cli import charts
     from shoal.data.write import atomic_write
 
@@ -255,6 +256,7 @@ def _chart(
 
 
 def _files_story(files: dict[str, Path], chart: Path | None) -> None:
+    """Print where the files of the demo are, and the commands that use them."""
     if chart is None:
         typer.echo("The chart was left out: it needs `pip install 'shoal[plot]'`")
     else:
@@ -273,6 +275,7 @@ def _object(
     audited: Audit,
     files: dict[str, Path | None],
 ) -> dict[str, Any]:
+    """Return the JSON object of the demo: leak, plan, release, audit and the paths of its files."""
     from shoal.cli.plan import comparison_json
     from shoal.data.write import release_object
 

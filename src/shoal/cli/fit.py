@@ -132,6 +132,7 @@ class FitWish:
             raise InputError("--group and --length do not go with --slot; drop them")
 
     def _check_chains(self) -> None:
+        """Refuse --bins with edges beside --range, and --order beside --group."""
         if self.range is not None and self.bins is not None and not self.bins.isdigit():
             raise InputError(
                 f"--bins is {self.bins!r} and --range {self.range!r}; give edges, or a range and a "
@@ -330,6 +331,10 @@ def _parts(
 
 
 def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
+    """Return the file of each group's model: `out` itself, or with --group one file per name.
+
+    Refuses a suffix other than .json, and groups whose names give the same file name.
+    """
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
     if not grouped:
@@ -364,6 +369,7 @@ def _row(name: str, path: Path, chain: Any, check: FitCheck) -> dict[str, Any]:
 
 
 def _print(dataset: Dataset, paths: dict[str, Path], checks: dict[str, FitCheck]) -> None:
+    """Print the data, each model's file and checks, and the lines that name it in a spec."""
     screen = show.console()
     screen.print(f"Read {dataset.describe()}.")
     screen.print(states_line(dataset.states))
@@ -444,6 +450,7 @@ def _stored_chain(path: Path) -> Any:
 
 
 def _held_out_json(found: HeldOut) -> dict[str, Any]:
+    """Return the JSON object of a check on held-out data; likelihoods are in bits per step."""
     return {
         "steps": found.steps,
         "fair": found.fair,

@@ -192,6 +192,11 @@ def _told_how_to_resume(out: Path) -> AbstractContextManager[None]:
 
 
 def _layout(columns: NamedColumns, wish: ReleaseWish, plans: Mapping[str, Plan], by: str) -> Layout:
+    """Return the layout of a job from the columns, the options and what its plans ask for.
+
+    `by` is the column of the subject. Refused when no column of states, coordinates or numbers
+    is named.
+    """
     from shoal.data.times import parse_duration
     from shoal.jobs.inputs import Layout
     from shoal.jobs.job import calendar
@@ -232,6 +237,7 @@ def progress() -> Iterator[Notify]:
     units = {"reading": "MB", "releasing": "rows"}
 
     def notify(stage: str, done: int, total: int) -> None:
+        """Update the bar of one stage; its rate is MB per second for "reading", else rows."""
         if stage not in tasks:
             tasks[stage] = bar.add_task(stage, total=total, rate="")
         shown = next(task for task in bar.tasks if task.id == tasks[stage])
@@ -275,6 +281,7 @@ def check_released(report: JobReport) -> None:
 
 
 def _lines(made: Job, report: JobReport) -> Iterator[str]:
+    """Yield the report of a job as titled lines: progress, rows, faults and the privacy spent."""
     state = "finished" if report.finished else "not finished; go on with `shoal job resume`"
     yield f"Job: {made.name}, {state}, in {made.out}"
     yield f"Shards: {report.shards_done:,} of {report.shards:,} done"

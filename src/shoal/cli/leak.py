@@ -95,6 +95,7 @@ class StreamLeak(NamedTuple):
 
 
 def _print_stream(leak: StreamLeak) -> None:
+    """Print what an ordinary stream leaks: paragraphs, then a table."""
     screen = show.console()
     for paragraph in leak.words:
         screen.print(paragraph)
@@ -186,6 +187,7 @@ def _title(index: int, rows: list[dict[str, Any]]) -> str:
 
 
 def _object(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the JSON object of the leak of every model; infinite losses become null."""
     worst = max(row["loss"] for row in rows)
     return {
         "eta": float(eta),

@@ -312,6 +312,7 @@ def changes(where: LedgerPath, as_json: options.AsJson = False) -> None:
 
 
 def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> None:
+    """Print a table of the accounts and a table of the limits."""
     console = screen.console()
     if rows:
         cells = [

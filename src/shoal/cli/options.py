@@ -56,6 +56,8 @@ def takes(wish: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]
     ]
 
     def made(command: Callable[[W], None]) -> Callable[..., None]:
+        """Return a function that builds the dataclass of the options and calls `command`."""
+
         @wraps(command)
         def run(**given: Any) -> None:
             command(wish(**given))

@@ -109,6 +109,10 @@ def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str
 
 
 def _useful(plan: Plan, cut: bool = False) -> dict[str, Any]:
+    """Return the plan's error figures for JSON; `cut` leaves out the least possible error.
+
+    `above_least` is the error's relative excess over the least one, None where either is unknown.
+    """
     from shoal.mechanisms.usefulness import least_error, usefulness
 
     found, worst = usefulness(plan), mean_error(plan)
@@ -132,6 +136,7 @@ def mean_error(plan: Plan) -> float | None:
 
 
 def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
+    """Return the plan that this mechanism makes, or the sentence of its refusal."""
     from shoal.core.errors import InputError, PromiseBroken, Refused
     from shoal.core.family import out_of_scope
     from shoal.mechanisms.choice import choose
@@ -146,6 +151,10 @@ def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
 
 
 def _noise(plan: Plan) -> dict[str, Any] | None:
+    """Return the noise law of a plan for JSON, as exact ratios.
+
+    None for mechanisms other than additive noise and "steps".
+    """
     from shoal.core.codec import kind_of
 
     if plan.additive is None:
@@ -286,6 +295,10 @@ def _reasons(refused: dict[str, str]) -> list[str]:
 def _cells(
     plans: list[Plan], comparison: RowComparison, *, ascii_only: bool
 ) -> list[tuple[str, ...]]:
+    """Return the table's rows: mechanism, scale, mean error, bar and standing of each plan.
+
+    Bars longer than LONGEST_BAR times the chosen plan's are cut.
+    """
     chosen = comparison.plan
     errors = [mean_error(plan) or 0.0 for plan in plans]
     # a bar for group privacy at full length would leave no room to tell the others apart

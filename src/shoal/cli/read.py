@@ -100,6 +100,7 @@ def _tell_stored(path: Path, stored: Any, wish: ReadWish) -> None:
 
 
 def _point(text: str) -> tuple[float, float]:
+    """Parse "latitude,longitude" in degrees; refuses text outside the ranges of the earth."""
     try:
         latitude, longitude = (float(part) for part in text.split(","))
     except ValueError:

@@ -102,6 +102,7 @@ def _hidden_place(text: str) -> tuple[str, float, float]:
 
 
 def _object(report: Any) -> dict[str, Any]:
+    """Return the JSON object of a report of shared rides; lengths are in metres."""
     return {
         "rides": report.rides,
         "shown_in_part": report.in_part,
@@ -133,6 +134,7 @@ def _print_attacks(found: list[tuple[str, PlaceBeliefs]], *, as_json: bool) -> N
 
 
 def _print_status(found: dict[str, float], *, as_json: bool) -> None:
+    """Print the state of a plan for rides: rides, legs, epsilon spent and epsilon left."""
     if as_json:
         show.print_json(found)
         return

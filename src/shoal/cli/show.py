@@ -50,6 +50,10 @@ class _Loading(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Find numba's events module, and add a listener to it once it is loaded.
+
+        Removes itself from the import hooks then. Returns None for every other module.
+        """
         if name != EVENTS:
             return None
         sys.meta_path.remove(self)

@@ -127,6 +127,10 @@ class ChargedTo:
             raise DataError(f"{error}{kept}") from None
 
     def _charged(self, ledger: Ledger, plan: Plan, records: Records) -> dict[str, Release]:
+        """Return one release per series, each charged to the ledger before its noise is drawn.
+
+        A failure names its series, and the key that returns the releases made before it.
+        """
         releases: dict[str, Release] = {}
         for name in show.tracked(list(records), "releasing"):
             try:

@@ -123,6 +123,7 @@ class CountLines(Lines):
     charged = True
 
     def __init__(self, plan: Plan, wish: StreamWish) -> None:
+        """Keep the plan and the options; refuses --clock, which only contexts of a day have."""
         from shoal.mechanisms.queries import running
 
         self._plan, self._wish = plan, wish
@@ -131,6 +132,7 @@ class CountLines(Lines):
             raise InputError("--clock is for the contexts of a day; drop it for other streams")
 
     def begin(self) -> RunningStream:
+        """Return a new stream that starts at entry --start, by default 0; refuses non-digits."""
         from shoal.mechanisms.queries import RunningStream
 
         start = "0" if self._wish.start is None else self._wish.start
@@ -391,6 +393,7 @@ def _begun(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any] | None
 
 
 def _reading(text: str) -> dict[str, Any]:
+    """Parse one line as a JSON object; refuses other text and an `id` that JSON cannot hold."""
     try:
         found = json.loads(text.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError):

@@ -207,6 +207,10 @@ def _params(body: bytes | None, uploads: Path, data: Path | None) -> dict[str, A
 
 
 def _file(named: str, uploads: Path, data: Path | None) -> Path:
+    """Return the path of a file that the page names: the one given at the start, or an upload.
+
+    Refuses every path outside the folder of uploads, and files that no longer exist.
+    """
     if data is not None and named == data.name:
         return data
     folder, _, name = named.partition("/")

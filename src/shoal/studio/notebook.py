@@ -45,6 +45,7 @@ def view_of(value: Any) -> tuple[str, Props] | None:
 
 @view_of.register
 def _(plan: Plan) -> tuple[str, Props] | None:
+    """Return the view of a plan: simulated noise, a belief map or a calendar; None for others."""
     if isinstance(plan.body, Additive):
         rng, labels = SeededRng(1), plan.task.query.labels
         step = float(plan.body.noise.step)
@@ -134,6 +135,10 @@ def play(
 
 
 def _played_day(plan: Plan, readings: Sequence[Any], truth: bool, rng: Rng) -> Props:
+    """Return the props of a day played through the plan; refused when the plan makes no stream.
+
+    Without `truth`, the true contexts and the curve of naive hiding are left out.
+    """
     found = view_of(plan)
     if found is None or found[0] != "dayCalendar":
         raise InputError(f"{plan.mechanism} makes no stream; only steps and slots can be played")
@@ -176,6 +181,10 @@ def _still(value: Any) -> str:
 
 
 def _picture(view_name: str, view_props: Props, still: str) -> Any:
+    """Return an anywidget of the view with these props; `still` is its HTML without JavaScript.
+
+    Refused when anywidget is not installed.
+    """
     try:
         import anywidget
         import traitlets

@@ -66,6 +66,7 @@ def leak_bars(plan: Plan, alternatives: Mapping[str, Plan | str]) -> Props:
 
 
 def _mechanism(name: str, row: Plan | str, *, chosen: bool) -> Props:
+    """Return the props of one mechanism; `row` is its plan, or the sentence of its refusal."""
     if isinstance(row, str):
         return {"name": name, "error": None, "standing": "", "chosen": False, "refusal": row}
     error = row.error()
@@ -104,6 +105,7 @@ def audit_densities(audit: Audit | Estimate) -> Props:
 
 
 def _audited(audit: Audit) -> Props:
+    """Return the props of an exact audit: losses, worst output, and beliefs before and after."""
     rise, witness = audit.notion == "delta-privacy", audit.witness
     losses = [] if rise else [_loss("entry level", audit.entry_level)]
     losses.append(_loss("measured", audit.upper, audit.lower, measured=True))
@@ -122,6 +124,7 @@ def _audited(audit: Audit) -> Props:
 
 
 def _estimated(audit: Estimate) -> Props:
+    """Return the props of a sampled audit: its lower bound, its estimate, and shares of hits."""
     counted = zip(audit.facts, audit.hits, audit.trials, strict=True)
     losses = [_loss("at least", audit.lower, measured=True), _loss("estimate", audit.estimate)]
     return {
@@ -153,6 +156,7 @@ def _loss(name: str, value: float, low: float | None = None, *, measured: bool =
 
 
 def _belief(witness: Witness | StreamWitness | None) -> list[Props]:
+    """Return each secret's probability before and after the worst output; empty without one."""
     if witness is None:
         return []
     return [

@@ -129,6 +129,10 @@ class Work:
             self.cancel(name)
 
     def _hear(self, piece: Piece, pipe: Connection) -> None:
+        """Record one message of the process; when the act is over, stop listening to its pipe.
+
+        A pipe that ends without an answer is recorded as a failure.
+        """
         try:
             piece.tell(pipe.recv())
         except EOFError:

@@ -38,6 +38,7 @@ def read(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def _words(file: Path) -> str:
+    """Return the text of a spec or plan; refused when it is too large or not UTF-8."""
     if file.stat().st_size > MOST_BYTES:
         raise InputError(f"the file is larger than {MOST_BYTES // 2**20} MB; use `shoal audit`")
     try:

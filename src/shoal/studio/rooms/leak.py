@@ -176,6 +176,11 @@ def _plan_and_records(params: Mapping[str, Any]) -> tuple[Plan, Sequences]:
 
 
 def _stop(task: Task, epsilon: float) -> dict[str, Any]:
+    """Return what the page shows at one budget: mechanism, errors, bars and leak.
+
+    `ordinary_odds` is the largest change of odds by an ordinary release of the same epsilon.
+    Its logarithm is capped at 709, since exp(710) overflows a float.
+    """
     choice = choose(task, epsilon, prune=True)
     error = choice.plan.error()
     model = task.family[0]
@@ -204,6 +209,7 @@ def _named(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _series(params: Mapping[str, Any]) -> Dataset:
+    """Return the series of the chosen file or of a made-up example; refuses unknown examples."""
     example = params.get("example")
     if example is None:
         return read(text(params, "file"), **_named(params))

@@ -171,6 +171,7 @@ def policy_spec(params: Mapping[str, Any], ground: Ground) -> str:
     )
 
     def spec(kind: str, lines: str) -> str:
+        """Return the spec with a policy graph of this kind; `lines` are more keys of [secrets]."""
         return spec_text(
             "shoal plan shoal.toml    shoal stream shoal.toml < track.jsonl",
             data=ground.data,

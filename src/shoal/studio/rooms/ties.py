@@ -215,6 +215,7 @@ def _told(spec: Any, files: dict[str, Any], choice: Choice) -> dict[str, Any]:
 
 
 def _spec(params: Mapping[str, Any], model: str, query: str) -> str:
+    """Return a spec that protects each entry, from the text of its model and query sections."""
     return spec_text(
         "shoal plan shoal.toml    shoal leak shoal.toml",
         model=model,

@@ -1,7 +1,7 @@
-"""Many users, many files: the same release, for everybody, on one machine or on Spark.
+"""Jobs: release the data of many subjects in many files, on one machine or on Spark.
 
 Read `job` for what a job is, `census` and `drawing` for what happens to one shard of subjects,
-`local` and `spark` for who does it.
+`local` and `spark` for the engines that run it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One shard of rows, counted: who is in it, how often each state occurs, how long chains are.
+"""The census of one shard of rows: its subjects, the counts of states, the lengths of chains.
 
 All of a subject's rows are in one shard, whatever files they came from, so the chains are exact.
 """
@@ -29,7 +29,7 @@ GROUPS = "rows in more than one group"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """What the rows say, unit by unit; a unit is one subject in one period.
+    """The sorted rows of one shard, grouped by unit; a unit is one subject in one period.
 
     `rows` are the rows of each unit, `counts[u, s]` how many are in state s. The rows themselves
     are in `values`, `times` and `numbers`, ordered by unit, series and time: unit u has
@@ -60,18 +60,18 @@ class Census:
 
     @property
     def read(self) -> Ints:
-        """The rows of each unit as they were read, those that only cut chains too."""
+        """The number of rows read of each unit, with the rows that only cut chains."""
         return self.rows + self.gaps
 
     def part(self, unit: int) -> PartOf:
-        """The unit as a part of its subject's series, by the times of its entries."""
+        """Return the unit as a part of its subject's series, from the times of its entries."""
         assert self.times is not None  # a layout by the calendar has times
         own = self.times[self.bounds[unit] : self.bounds[unit + 1]]
         span = covered(int(own.min()), int(own.max()), self.subjects[unit])
         return PartOf(self.subjects[unit], self.periods[unit], span)
 
     def lengths(self) -> Ints:
-        """The number of entries of every chain."""
+        """Return the number of entries of every chain."""
         return np.diff(np.append(self.starts, len(self.values)))
 
     def unusable(self, *codes: int) -> dict[int, str]:
@@ -86,10 +86,10 @@ class Census:
 
 
 def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool = False) -> Census:
-    """The census of tidy rows (see `tidy`) over `size` states.
+    """Return the census of tidy rows (see `tidy`) over `size` states.
 
-    `lenient`: only a missing time is a problem of any plan; streams know what to do without a
-    state, and say themselves what else they refuse.
+    With `lenient` only a missing time makes a unit unusable: streams accept rows without a
+    state, and check the rest themselves.
     """
     rows, stretch, gaps = _uncut(rows)
     unit, subjects, periods = _units(rows)
@@ -102,7 +102,7 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
     order, times, waits = _order(unit, series, time)
     each = np.bincount(unit, minlength=total)
     bounds = np.concatenate([[0], np.cumsum(each)])
-    unit = np.repeat(np.arange(total), each)  # sorted: the order is by unit first
+    unit = np.repeat(np.arange(total), each)  # sorted, because the order is by unit first
     values = rows["state"].to_numpy()[order].astype(np.int64)
     key_changes = _key_changes(bounds, None if series is None else series[order])
     problems = _twice(unit, key_changes, waits)
@@ -131,7 +131,7 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
 
 
 def _members(rows: pl.DataFrame, total: int) -> list[tuple[str, ...]]:
-    """The names of the series of each unit, each once."""
+    """Return the names of the series of each unit, each once."""
     unit = _units(rows)[0]
     series, names = coded(rows["series"])
     found: list[list[str]] = [[] for _ in range(total)]
@@ -142,9 +142,9 @@ def _members(rows: pl.DataFrame, total: int) -> list[tuple[str, ...]]:
 
 
 def _uncut(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints | None, Ints | None]:
-    """The rows without those that end a chain, the stretch each is in, and cuts of each unit.
+    """Return the rows that do not cut chains, the stretch of each, and the cuts of each unit.
 
-    None where nothing is cut. A unit of nothing but such rows keeps them, as rows without a state.
+    None when no row cuts a chain. A unit that has only such rows keeps them, without a state.
     """
     import polars as pl
 
@@ -166,7 +166,7 @@ def _uncut(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints | None, Ints | None]:
 
 
 def _counts(unit: Ints, values: Ints, total: int, size: int) -> Ints:
-    """How many rows of each unit are in each state; rows without a state are in none."""
+    """Return counts[unit, state] of the rows; rows without a state are not counted."""
     places = unit * size
     places += values
     if values.min(initial=0) < 0:
@@ -175,7 +175,7 @@ def _counts(unit: Ints, values: Ints, total: int, size: int) -> Ints:
 
 
 def _key_changes(bounds: Ints, series: Ints | None) -> Truths:
-    """Whether a row is followed by one of another unit or series, for all rows but the last."""
+    """Return the mask of rows whose next row has another unit or series, without the last row."""
     changes = np.zeros(max(int(bounds[-1]) - 1, 0), dtype=np.bool_)
     changes[bounds[1:-1] - 1] = True
     if series is not None:
@@ -184,13 +184,13 @@ def _key_changes(bounds: Ints, series: Ints | None) -> Truths:
 
 
 def _numbers(rows: pl.DataFrame, order: Ints) -> Floats | None:
-    """One row of numbers per record, in the order of the census."""
+    """Return one row of numbers per record, in the order of the census."""
     names = [name for name in rows.columns if name.startswith("number ")]
     return rows.select(names).to_numpy()[order] if names else None
 
 
 def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:
-    """The unit of each row, and the subject and period of each unit, in their order."""
+    """Return the unit index of each row, and the subject and period of each unit."""
     subject, names = coded(rows["subject"])
     if "period" not in rows.columns:
         return subject, names, [""] * len(names)
@@ -204,9 +204,9 @@ def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:
 def _order(
     unit: Ints, series: Ints | None, time: Ints | None
 ) -> tuple[Ints, Ints | None, Ints | None]:
-    """The rows by unit, series and time, their times, and how long after each the next comes.
+    """Return the order of the rows by unit, series and time, the times, and the waits between them.
 
-    Stable, so that without a time the order of the rows counts.
+    The sort is stable: rows without a time keep their order.
     """
     key = unit if series is None else unit * (int(series.max(initial=0)) + 1) + series
     # numpy sorts 16-bit keys by radix, several times faster
@@ -225,7 +225,7 @@ def _order(
 
 
 def _twice(unit: Ints, key_changes: Truths, waits: Ints | None) -> dict[int, str]:
-    """The units with two rows of one series at one time; `waits` lie between rows."""
+    """Return the units with two rows of one series at one time; `waits` are between sorted rows."""
     if waits is None:
         return {}
     twice = np.flatnonzero(waits == 0)
@@ -244,7 +244,7 @@ def _unusable(unit: Ints, values: Ints, codes: tuple[int, ...]) -> dict[int, str
 def _groups(
     rows: pl.DataFrame, unit: Ints, order: Ints, total: int, problems: dict[int, str]
 ) -> list[str]:
-    """The group of each unit; a unit in two is a problem."""
+    """Return the group of each unit; a unit with rows of two groups is unusable."""
     if "group" not in rows.columns:
         return [""] * total
     group, names = coded(rows["group"])

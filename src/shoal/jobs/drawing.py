@@ -1,8 +1,8 @@
-"""From a census to releases: who is admitted, the true answers, the noise, and the charges.
+"""Draw the releases of a census: admit units, compute true answers, charge, and add noise.
 
-Noise for many releases of one plan is drawn together, in a fraction of the time. Releases are
-independent and so are their draws, so one batch of n·d words serves n releases. The laws are those
-of `noise.laplace`; nothing is rounded here either.
+Noise for many releases of one plan is drawn in one batch, which is faster. The releases are
+independent, so one batch of n·d words serves n releases. The noise has the exact laws of
+`noise.laplace`, without rounding.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from shoal.noise.primitives import WIDEST_RATIO, SeededRng
 if TYPE_CHECKING:
     from shoal.ledger.store import SqlLedger
 
-DRAWS_AT_A_TIME = 2**16  # draws at a time, so that their arrays stay in the processor's cache
+DRAWS_AT_A_TIME = 2**16  # draws in one batch, so that their arrays stay in the processor's cache
 
 
 def draw_many(noise: Noise, count: int, dimension: int, rng: Rng) -> Ints:
-    """`count` independent draws of the noise of one release, one row each, in lattice steps."""
+    """Return `count` independent draws of a release's noise, one per row, in lattice steps."""
     if isinstance(noise, LatticeLaplace):
         return fitting(noise.draw(count * dimension, rng)).reshape(count, dimension)
     if isinstance(noise, ZeroSumLaplace):
@@ -52,7 +52,7 @@ def draw_many(noise: Noise, count: int, dimension: int, rng: Rng) -> Ints:
 
 
 def check_width(noise: Noise) -> None:
-    """Refuse noise that 64-bit columns may not hold."""
+    """Refuse noise that 64-bit columns may be unable to hold."""
     if noise.scale / noise.step > WIDEST_RATIO:
         raise Refused(
             f"the noise is {float(noise.scale / noise.step):.3g} lattice steps wide, more than a "
@@ -61,7 +61,7 @@ def check_width(noise: Noise) -> None:
 
 
 def fitting(values: Any) -> Ints:
-    """`values` as 64-bit integers; refused, never wrapped, when one does not fit."""
+    """Return `values` as 64-bit integers; refuses a value that does not fit."""
     try:
         return np.asarray(values).astype(np.int64, casting="unsafe", copy=False)
     except OverflowError:
@@ -69,10 +69,10 @@ def fitting(values: Any) -> Ints:
 
 
 def _zero_sum(noise: ZeroSumLaplace, count: int, rng: Rng) -> Ints:
-    """Rows of independent discrete Laplace draws closed by minus their sum, kept or drawn again.
+    """Return rows of discrete Laplace draws that sum to zero, by rejection sampling.
 
     A row is kept with probability exp(-r |last|), which is P(G >= |last|) for a geometric G of the
-    same rate r; so G is drawn instead of a coin. Rows that are not kept are drawn again whole.
+    same rate r; so G is drawn instead of a coin. Rejected rows are drawn again as a whole.
     """
     rows = np.empty((count, noise.dimension), dtype=np.int64)
     left = np.arange(count)
@@ -102,7 +102,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charging:
-    """How releases are charged: the ledger, and the names every charge of the job carries."""
+    """The ledger of a job, and the names that every charge of the job carries."""
 
     ledger: SqlLedger
     job: str
@@ -110,7 +110,7 @@ class Charging:
     requester: str = ""
 
     def can_name(self, subject: str, period: str, members: Sequence[str] = ()) -> bool:
-        """Whether the ledger can hold these names, and the key that is made of them."""
+        """Return whether the ledger can store these names and the key made of them."""
         from shoal.ledger.entries import LONGEST_KEY, can_hold
 
         people = (subject, *members)
@@ -120,13 +120,13 @@ class Charging:
         return named and can_hold(key, LONGEST_KEY)
 
     def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
-        """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""
+        """Return one release's charge; its key is (job, subject, period, plan[, chain, step])."""
         when = period or self.period
         key = _encode([self.job, subject, when, plan.fingerprint, *step])
         return Charge(plan=plan, subject=subject, period=when, requester=self.requester, key=key)
 
     def charge_unit(self, plan: Plan, census: Census, unit: int, layout: Layout | None) -> Charge:
-        """The charge of a unit: a part of its subject's series where the layout says so."""
+        """Return the charge of a unit, as a part of its series where the layout says so."""
         charge = self.charge(plan, census.subjects[unit], census.periods[unit])
         told = "everybody" if layout is not None and layout.members == "everybody" else None
         members = members_of(told, charge.subject, census.members[unit])
@@ -142,7 +142,7 @@ class Charging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Releases of one plan: the units they are of, and one row of lattice multiples for each."""
+    """Releases of one plan: the released units, and one row of lattice multiples for each."""
 
     plan: Plan
     units: list[int]
@@ -160,11 +160,11 @@ def draw(
     charging: Charging | None = None,
     layout: Layout | None = None,
 ) -> tuple[Drawn, dict[int, str]]:
-    """The releases of `units`, all under `plan`, and the units refused with the reason.
+    """Return the releases of `units` under `plan`, and each refused unit with the reason.
 
-    `states` is what the census counts. With `charging` every release is charged in one
-    transaction first, and a key that was used brings its stored value back. A `seed` gives every
-    unit a source of its own, so that engines can be compared; it protects nothing.
+    `states` are the states that the census counts. With `charging` every release is charged in
+    one transaction before noise is drawn; a key that was used before returns its stored value.
+    With a `seed` each unit has its own seeded source, to compare engines. It gives no privacy.
     """
     if not isinstance(plan.body, Sampler):
         raise InputError(f"{plan.mechanism} is a stream plan; a job of it reads a stream")
@@ -213,7 +213,7 @@ def _charged(
     charges: list[Charge],
     refused: dict[int, str],
 ) -> tuple[Drawn, dict[int, str]]:
-    """The releases as the ledger stored them, and all refusals."""
+    """Return the releases as the ledger stored them, and all refusals."""
     make = release_maker(plan, secure=True)
     entries = census.rows[np.array(kept, dtype=np.int64)].tolist()
     outcomes = ledger.settle_all(
@@ -236,7 +236,7 @@ def _charged(
 
 
 def release_maker(plan: Plan, *, secure: bool) -> Any:
-    """A function from lattice multiples and a number of entries to the release that holds them."""
+    """Return a function that makes a release of lattice multiples and a number of entries."""
     assert isinstance(plan.body, Sampler)
     query = plan.task.query
     step = plan.body.noise.step if isinstance(plan.body, Additive) else query.lattice
@@ -254,7 +254,7 @@ def release_maker(plan: Plan, *, secure: bool) -> Any:
 
 
 def seeded_source(seed: int, plan: Plan, subject: str, period: str) -> SeededRng:
-    """A source of its own for each release, the same on every engine; for tests only."""
+    """Return a seeded source for one release, the same on every engine; for tests only."""
     text = json.dumps([seed, plan.fingerprint, subject, period])
     return SeededRng(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
 
@@ -264,7 +264,7 @@ def source_of(seed: int | None, plan: Plan, subject: str, period: str) -> Rng:
 
 
 def _by_counts(plan: Plan) -> bool:
-    """Whether counts and chain lengths are all the plan looks at."""
+    """Return whether the plan needs only counts and chain lengths, not the order of entries."""
     return (
         type(plan.body) is Additive  # queries in rounds have a body of their own
         and isinstance(plan.task.query, LinearQuery)
@@ -275,7 +275,9 @@ def _by_counts(plan: Plan) -> bool:
 def _admitted(
     plan: Plan, census: Census, units: Sequence[int], own: OwnStates, *, fast: bool
 ) -> tuple[dict[int, str], dict[int, Any]]:
-    """Units refused with the reason, and the records of the others (none when counts do)."""
+    """Return the refused units with reasons, and the records of the others.
+
+    There are no records when counts are enough."""
     refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
     refused |= own.outside(census, [unit for unit in units if unit not in refused])
     records: dict[int, Any] = {}
@@ -299,7 +301,7 @@ def _admitted(
 
 
 def _shapes(census: Census) -> Ints:
-    """Per unit: longest and shortest chain, number of chains, entries; all that is looked at."""
+    """Return per unit the longest and shortest chain, the number of chains, and of entries."""
     lengths, first = census.lengths(), census.first_chain[:-1]
     if not len(first):
         return np.empty((0, 4), dtype=np.int64)
@@ -314,13 +316,13 @@ def _shapes(census: Census) -> Ints:
 
 
 def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) -> tuple[str, Any]:
-    """Why the task refuses the unit's data ("" when it does not), and the data as it is read."""
+    """Return why the task refuses the unit's data ("" if it does not), and the checked data."""
     try:
         if census.numbers is not None:
             mine = slice(census.bounds[unit], census.bounds[unit + 1])
             return "", plan.task.read(census.numbers[mine])
         found = census.sequences(unit, own.states)
-        if fast:  # only the lengths are looked at, so the states need no recoding
+        if fast:  # only the lengths matter, so the states need no recoding
             chains = tuple(np.broadcast_to(np.int64(0), len(chain)) for chain in found.chains)
             return "", plan.task.read(Sequences(own.states, chains))
         return "", plan.task.read(own.recoded(found))
@@ -341,7 +343,7 @@ class OwnStates:
         return cls(plan.task.query.states, np.array([own.get(name, -1) for name in counted]))
 
     def outside(self, census: Census, units: Sequence[int]) -> dict[int, str]:
-        """The units with a state that only other plans know."""
+        """Return the units with a state that this plan does not have."""
         foreign = self.place < 0
         if not foreign.any() or not units or census.numbers is not None:
             return {}
@@ -353,7 +355,7 @@ class OwnStates:
         return Sequences(self.states, tuple(self.place[chain] for chain in found.chains))
 
     def answers(self, plan: Plan, census: Census, units: Sequence[int]) -> Ints:
-        """The true answers in steps of the noise, exactly; refused when 64 bits may not do."""
+        """Return the exact true answers in steps of the noise; refused if 64 bits may overflow."""
         assert isinstance(plan.task.query, LinearQuery)
         assert isinstance(plan.body, Additive)
         ratio = int(plan.task.query.lattice / plan.body.noise.step)

@@ -1,4 +1,4 @@
-"""The files of a job, and which of their columns say whose row it is, when, and what it says."""
+"""The input files of a job, and the columns that hold subject, time and state of a row."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ SHAPES = {  # of stored layouts; all else is a text or nothing
 class Layout:
     """The columns of a job.
 
-    `by` names the subject: each one gets a release of its own. `series` tells chains apart inside
-    a subject (the people of a region), `time` orders a chain and a pause longer than `gap` starts
-    a new one, `group` says which plan a subject is under, `period` which part of its data a row
-    belongs to: a subject gets one release per period. With `daily` the period is the date of the
-    time, with `weekly` its week, with `every` its day, week, month, …, all by the clock of its
-    zone. `periods` says what
-    periods are to each other: "parts" of a series (those of `every` unless said otherwise), or
-    "independent", which is a claim. Plans about numbers (K-means) have no `state` but `numbers`,
-    the columns of each record; location plans on a map may have `latitude` and `longitude` instead.
-    `members` says whom a ledger charges beside the subject, when it is an aggregate: its "series"
-    (people of a region), or "everybody".
+    `by` is the column of the subject: each subject gets its own release. `series` separates the
+    chains inside a subject (the people of a region). `time` orders a chain, and a pause longer than
+    `gap` starts a new one. `group` selects the plan of a subject. `period` is the part of the data
+    that a row belongs to: a subject gets one release per period. With `daily` the period is the
+    date of the time, with `weekly` its week, with `every` its day, week, month, …, all by the wall
+    clock of the zone. `periods` is "parts" (periods belong to one series; the default of `every`)
+    or "independent", which the caller claims. Plans about numbers (K-means) have `numbers`, the
+    columns of each record, in place of `state`. Location plans on a map may have `latitude` and
+    `longitude` instead. `members` names those whom a ledger charges beside the subject, when it is
+    an aggregate: its "series" (people of a region), or "everybody".
     `missing`, `bins`, `unit`, `tz`, `where` and `sep` are those of `shoal.read`.
     """
 
@@ -107,7 +106,7 @@ class Layout:
             raise InputError(f"column {twice!r} is named for two purposes; name another column")
 
     def _check_rows(self) -> None:
-        """Refuses ways with raw rows that no row could be read by."""
+        """Refuse options for raw rows under which no row could be read."""
         check_missing(self.missing)
         if self.every is not None:
             check_calendar(self.every)
@@ -138,17 +137,17 @@ class Layout:
 
     @property
     def on_the_wall(self) -> bool:
-        """Whether rows have their place in a day or week by the wall clock."""
+        """Whether the position of a row in its day or week follows the wall clock."""
         return self.daily or self.weekly
 
     @property
     def part(self) -> str | None:
-        """The part of the calendar that a period is; None where nothing says so."""
+        """The part of the calendar that makes a period, such as "day"; None without one."""
         return "day" if self.daily else "week" if self.weekly else self.every
 
     @property
     def edges(self) -> Bins | None:
-        """How numbers become states, where that is said."""
+        """The edges of the bins that turn numbers into states, if any are given."""
         if self.bins is None:
             return None
         import polars as pl
@@ -157,17 +156,17 @@ class Layout:
 
     @property
     def conditions(self) -> list[str]:
-        """The columns that `where` looks at."""
+        """The columns that the conditions of `where` need."""
         return [] if self.where is None else [term[0] for term in parse_where(self.where)]
 
     @property
     def read_columns(self) -> list[str]:
-        """All columns that are looked at, each once."""
+        """All columns that a job reads, each once."""
         return list(dict.fromkeys([*self.columns.values(), *self.conditions]))
 
     @property
     def columns(self) -> dict[str, str]:
-        """Role to column, of every role that has one; `by` is the role "subject"."""
+        """The column of each role that has one; `by` is the role "subject"."""
         named = {
             "subject": self.by,
             "period": self.period,
@@ -183,7 +182,7 @@ class Layout:
 
     @property
     def owners(self) -> list[str]:
-        """The roles of text that say whose a row is; all of them must be there."""
+        """The text columns that identify a row's subject; none of them may be empty in a row."""
         told = {"period": self.part is not None, **dict.fromkeys(self.columns, True)}
         return [role for role in ("subject", "period", "group", "series") if told.get(role)]
 
@@ -192,18 +191,18 @@ class Layout:
         return None if self.gap is None else self.gap // MICROSECOND
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data; `of` reads it again."""
+        """Return the layout as plain JSON data, which `of` reads."""
         named = {name: getattr(self, name) for name in self.__slots__ if name != "gap"}
         plain = {"numbers": list(self.numbers), "gap_microseconds": self.gap_microseconds}
         return named | plain
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Self:
-        """The layout stored by `as_dict`."""
+        """Return the layout that `as_dict` stored."""
         if not fits(data, {name: SHAPES.get(name, (str, type(None))) for name in data}):
             raise StoredError("the layout of the job was changed or damaged; start it again")
         rest = {name: value for name, value in data.items() if name != "gap_microseconds"}
-        if "periods" not in data:  # before it was asked, a period was taken as independent
+        if "periods" not in data:  # earlier versions took them as independent
             rest["periods"] = "independent"
         gap = data.get("gap_microseconds")
         return cls(gap=None if gap is None else gap * MICROSECOND, **rest)
@@ -212,12 +211,12 @@ class Layout:
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 TEXT = (".csv", ".tsv")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-LARGE = 8 * 2**20  # bytes of text that are read at once: some ten times as much in memory
-TEXT_ROW = 24  # bytes a row of text takes at least, to guess how many rows a file holds
+LARGE = 8 * 2**20  # bytes of text per read; they take about ten times as much memory
+TEXT_ROW = 24  # least bytes of a row of text, for an upper estimate of the rows of a file
 
 
 class InputFile(NamedTuple):
-    """A file as it was when the job began; a changed one would be another job's data."""
+    """An input file as it was when the job began; a job refuses files that changed since."""
 
     path: str
     size: int
@@ -234,7 +233,7 @@ class InputFile(NamedTuple):
 
     @property
     def folders(self) -> dict[str, str | None]:
-        """What hive folders such as day=2024-05-01 say about every row."""
+        """The columns and values that hive folders such as day=2024-05-01 add to every row."""
         found: dict[str, str | None] = {}
         for part in Path(self.path).parts[:-1]:
             name, equals, value = part.partition("=")
@@ -244,7 +243,7 @@ class InputFile(NamedTuple):
 
 
 class BadFile(NamedTuple):
-    """A file that could not be used, why, and how many rows it holds (None: nobody knows)."""
+    """A file that could not be used, the reason, and its number of rows (None: unknown)."""
 
     path: str
     reason: str
@@ -252,13 +251,13 @@ class BadFile(NamedTuple):
 
 
 def find_inputs(pattern: str | os.PathLike[str], out: Path) -> tuple[InputFile, ...]:
-    """The files a pattern, a folder or a path names, sorted; never the job's own output.
+    """Return the files that a pattern, folder or path names, sorted, without the job's output.
 
-    Names that begin with "_" or "." are other programs' notes and left out, as Spark does.
+    Names that begin with "_" or "." are left out, as Spark does.
     """
     text = str(pattern)
     search = os.path.join(text, "**", "*") if os.path.isdir(text) else text
-    # a path that exists is meant literally, also when it holds a star
+    # a path that exists is taken literally, even if it contains a star
     names = [text] if os.path.isfile(text) else glob.glob(search, recursive=True)
     inside = os.path.join(os.path.realpath(out), "")
     files = sorted(
@@ -274,7 +273,7 @@ def find_inputs(pattern: str | os.PathLike[str], out: Path) -> tuple[InputFile, 
 
 
 def changed(files: tuple[InputFile, ...]) -> str | None:
-    """The first file that is not what it was; None when all are."""
+    """Return the first file that changed since the job began; None when there is none."""
     for file in files:
         if not os.path.isfile(file.path) or InputFile.of(file.path) != file:
             return file.path
@@ -282,10 +281,10 @@ def changed(files: tuple[InputFile, ...]) -> str | None:
 
 
 def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame]:
-    """The columns of the layout, at most about `piece` rows at a time.
+    """Yield the columns of the layout in pieces of at most about `piece` rows.
 
-    A CSV has no types: its values are the text between the commas. Raises DataError with the
-    reason when the file is bad, perhaps after some pieces.
+    Values of a CSV stay text. Raises DataError with the reason when the file is bad, perhaps
+    after some pieces were yielded.
     """
 
     try:
@@ -298,7 +297,7 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
         found = _scan(file, layout.sep)
         present = found.collect_schema().names() if file.size else []
         wanted = _located(file, layout, present)
-        if file.suffix not in TEXT:  # of a CSV whole rows, so that one with too many fields is seen
+        if file.suffix not in TEXT:  # of a CSV read whole rows, to notice excess fields
             found = found.select(wanted)
         pieces = found.collect_batches(chunk_size=piece) if file.size > LARGE else [found.collect()]
         for frame in pieces:
@@ -312,7 +311,7 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
 
 
 def rows_in(file: InputFile) -> int | None:
-    """How many rows the file holds, from a Parquet footer; None when only reading it would tell."""
+    """Return the number of rows from a Parquet footer; None for other files."""
     if file.suffix != ".parquet":
         return None
     import polars as pl
@@ -324,7 +323,7 @@ def rows_in(file: InputFile) -> int | None:
 
 
 def guessed_rows(file: InputFile) -> int:
-    """An upper guess of the rows, to decide how many shards a job needs."""
+    """Return an upper estimate of the rows, which decides the number of shards."""
     known = rows_in(file)
     return file.size // TEXT_ROW + 1 if known is None else known
 
@@ -338,7 +337,7 @@ def _scan(file: InputFile, sep: str) -> pl.LazyFrame:
 
 
 def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
-    """The columns to read; refused when one is neither in the file nor in its folders."""
+    """Return the columns to read; refused when one is neither in the file nor in its folders."""
     folders = file.folders
     if not file.size:
         raise DataError("it is empty; a data file has at least its column names")
@@ -352,7 +351,7 @@ def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
 
 
 def _with_folders(frame: pl.DataFrame, file: InputFile, layout: Layout) -> pl.DataFrame:
-    """The frame with the columns that only the folders' names tell."""
+    """Return the frame with the columns that only the folders' names contain."""
     import polars as pl
 
     folders: dict[str, Any] = file.folders

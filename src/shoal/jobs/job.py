@@ -1,4 +1,4 @@
-"""A job: a plan for everybody or one per group, the files, the columns, and where it all goes."""
+"""The definition of a job: one plan or one per group, input files, columns and output folder."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Parts = Callable[[DataSection | None], bool]
 def job_plans(
     source: Path, parts: Parts = lambda data: False
 ) -> tuple[dict[str, Plan], DataSection | None]:
-    """Group to plan, and where the first spec says the data is.
+    """Return the plan of each group, and the [data] section of the first spec.
 
-    `source` is a spec or a stored plan, for everybody (the group ""), or a folder of them, each
-    named after its group. `parts` says of a spec's section whether releases are about parts of a
-    series, so that its epsilon is for all of them together. Equal tasks are calibrated once.
+    `source` is a spec or stored plan for all subjects (the group ""), or a folder of them, each
+    named after its group. `parts` tells of a [data] section whether releases are about parts of
+    a series, so that epsilon covers all of them together. Equal tasks are calibrated once.
     """
     known: dict[object, Plan] = {}
     if not source.is_dir():
@@ -74,7 +74,7 @@ def _load(path: Path, known: dict[object, Plan], parts: Parts) -> tuple[Plan, Da
 
 
 def rechecked(stored: object, path: Path) -> Plan:
-    """A stored plan whose promise still holds when evaluated again."""
+    """Return a stored plan after evaluating its promise again; refused when it does not hold."""
     if not isinstance(stored, Plan):
         raise StoredError(
             f"{str(path)!r} holds a {type(stored).__name__}, not a plan; "
@@ -95,14 +95,14 @@ def rechecked(stored: object, path: Path) -> Plan:
     return stored
 
 
-NOTES = "_shoal"  # the folder inside the output that holds what is not for publication
+NOTES = "_shoal"  # the private folder inside the output: journal, plans, refusals
 SCHEMA = "shoal-job/1"
-MEMORY = 160 * 2**20  # bytes a shard may take; larger ones outgrow the processor's cache
-ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
+MEMORY = 160 * 2**20  # most bytes of a shard; larger ones do not fit in the processor's cache
+ROW_BYTES = 160  # bytes per row of a shard while it is sorted, measured (docs/scale.md)
 MOST_SHARDS = 512
-MOST_STORED = 100_000  # shards of a stored job: on Spark twice as many as there are cores
-MANY_STEPS = 50_000  # steps of streams from which it pays to share them among threads
-ALL = ""  # the group of everybody when there are none
+MOST_STORED = 100_000  # most shards of a stored job; Spark uses twice as many shards as cores
+MANY_STEPS = 50_000  # least number of stream steps for which several threads are faster
+ALL = ""  # the group of all subjects when the plans are not per group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Job:
     """Everything that decides what a job releases; stored before it begins.
 
     `plans` maps each group to its plan, or "" to the one for all. `name` is the first part of
-    every ledger key: the same name brings stored values back, another name is another release.
+    every ledger key: the same name returns stored values, another name makes new releases.
     """
 
     out: Path
@@ -138,7 +138,7 @@ class Job:
         memory: int = MEMORY,
         **rest: Any,
     ) -> Self:
-        """A job over the files `data` names; `memory` bounds what a shard of subjects may take."""
+        """Return a job over the files that `data` names; `memory` bounds the bytes of a shard."""
         folder = Path(out)
         files = find_inputs(data, folder)
         rows = sum(map(guessed_rows, files))
@@ -175,9 +175,9 @@ class Job:
         self.maps()
 
     def _check_periods(self) -> None:
-        """Periods of a series are claimed to be independent by whoever says so, and nobody else.
+        """Refuse periods of a series unless the caller says "parts" or "independent".
 
-        Days of contexts are: their model is of one day, and says so.
+        Days of contexts need no such claim: their model is of one day.
         """
         layout = self.layout
         if layout.every is not None and self.stream:
@@ -205,7 +205,7 @@ class Job:
             )
 
     def _check_rows(self) -> None:
-        """Refuses ways with raw rows that the plans know nothing of."""
+        """Refuse options for bins and missing states that do not suit the plans' states."""
         layout, states = self.layout, self.states
         if self.stream and layout.missing in ("gap", "state"):
             raise InputError(
@@ -224,22 +224,22 @@ class Job:
 
     @property
     def notes(self) -> Path:
-        """The folder of the journal, the stored plans and the refusals: for the curator only."""
+        """The private folder of the journal, the stored plans and the refusals."""
         return self.out / NOTES
 
     @property
     def stream(self) -> bool:
-        """Whether the plans answer row by row."""
+        """Whether the plans are for streams."""
         return any(_is_stream(plan) for plan in self.plans.values())
 
     @property
     def states(self) -> tuple[str, ...]:
         """The states of all plans, each once."""
         named = (state for plan in self.plans.values() for state in plan.task.query.states)
-        return tuple(dict.fromkeys(named)) or ("",)  # rows of numbers have none: one stands for all
+        return tuple(dict.fromkeys(named)) or ("",)  # "": the state of rows of numbers
 
     def maps(self) -> Locator | None:
-        """What turns coordinates into states; None when the rows name states."""
+        """Return the locator that turns coordinates into states; None when rows name states."""
         if self.layout.latitude is None:
             return None
         plan = next(iter(self.plans.values()))
@@ -253,8 +253,8 @@ class Job:
         return found
 
     def store(self) -> None:
-        """Write the definition and the plans into the notes; refused when a job is there."""
-        taken = _taken(self.out)  # looked at first: a rival's files come with its job
+        """Write the definition and the plans into the notes; refused when a job is stored there."""
+        taken = _taken(self.out)  # first, since a concurrent job adds files
         if (self.notes / "job.json").exists():
             raise DataError(
                 f"{str(self.out)!r} holds a job already; go on with `shoal job resume "
@@ -270,9 +270,9 @@ class Job:
         atomic_write(self.notes / "job.json", text + "\n")
 
     def _claim(self) -> None:
-        """Makes the notes, which only one of two jobs that begin at once can do.
+        """Create the folder of notes; of two jobs that begin at once, one is refused.
 
-        Nobody else may look into them: refusals and intermediate rows are as private as the data.
+        Only the user may read it: refusals and intermediate rows are as private as the data.
         """
         try:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -289,7 +289,7 @@ class Job:
             ) from None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data, without the plans themselves and without a password of the ledger."""
+        """Return the job as plain JSON data, without the plans and the ledger's password."""
         return {
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in STORED},
@@ -301,7 +301,9 @@ class Job:
 
 
 def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
-    """The job stored in a folder; `ledger` is given again when its address holds a password."""
+    """Return the job stored in a folder.
+
+    `ledger` must be given again when its address contains a password, which is not stored."""
     try:
         text = (Path(out) / NOTES / "job.json").read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -324,7 +326,7 @@ def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
         ) from None
 
 
-STORED = {  # the shape of a stored job
+STORED = {  # the JSON shape of a stored job
     "name": str,
     "plans": {str: str},
     "layout": dict,
@@ -340,7 +342,7 @@ STORED = {  # the shape of a stored job
 
 
 def _stored_job(out: Path, found: dict[str, Any], ledger: str | None) -> Job:
-    """The job behind stored data; an error of any sort when it is not what `store` wrote."""
+    """Build the job from stored data; raises various errors when `store` did not write it."""
     if not fits(found, STORED) or not 0 < found["shards"] <= MOST_STORED:
         raise TypeError("not the shape of a job")
     told: dict[str, Any] = {name: found.get(name) for name in STORED}
@@ -351,7 +353,7 @@ def _stored_job(out: Path, found: dict[str, Any], ledger: str | None) -> Job:
 
 
 def _stored_plan(out: Path, name: str) -> Plan:
-    """The plan of this fingerprint in the notes."""
+    """Load the plan with this fingerprint from the notes."""
     path = out / NOTES / "plans" / f"{name}.json"
     plan = loads(path.read_text(encoding="utf-8"))
     if not isinstance(plan, Plan) or plan.fingerprint != name:
@@ -360,9 +362,9 @@ def _stored_plan(out: Path, name: str) -> Plan:
 
 
 def _taken(folder: Path) -> bool:
-    """Whether a folder holds anything but a job's notes, or is none.
+    """Return whether the path is not a folder, or a folder with files other than a job's notes.
 
-    Notes that a rival makes between two looks are no stranger's files: who claims them decides.
+    A concurrent job may create its notes meanwhile; `_claim` decides between the two.
     """
     if not folder.is_dir():
         return folder.exists()
@@ -372,7 +374,7 @@ def _taken(folder: Path) -> bool:
 def calendar(
     plans: Plan | Mapping[str, Plan], time: str | None, period: str | None
 ) -> dict[str, Any]:
-    """What a layout says of plans that are about days or weeks, where rows have times only."""
+    """Return the layout's calendar options for plans about days or weeks."""
     listed = [plans] if isinstance(plans, Plan) else list(plans.values())
     if time is None or period is not None:
         return {}
@@ -383,7 +385,7 @@ def calendar(
 
 
 def _by_days(plans: Mapping[str, Plan]) -> bool:
-    """Whether the plans are about days or weeks that are charged as a whole."""
+    """Return whether the plans are about days or weeks that are charged as a whole."""
     own = [plan_act("job", plan) for plan in plans.values()]
     return any(job is not None and job.by_days for job in own)
 

@@ -1,9 +1,9 @@
-"""What a job has done, one durable line per event; a line is written before its effect is shown.
+"""The journal of a job: one durable line per event, written before its effect is visible.
 
-Every attempt at a shard makes its files in a hidden folder of its own. The line that says so is
-the moment the shard counts as done; only then do the files of one attempt move to their places,
-and a restart moves those that were left behind. Before the line nothing is visible and the shard
-is done again from its rows; a torn last line was never written.
+Each attempt at a shard writes its files into its own hidden folder. The shard is done when its
+line is in the journal. Only then are the files of that attempt moved into the output; a restart
+moves files that a crash left behind. Without the line nothing is visible and the shard is released
+again from its rows. An incomplete last line counts as not written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAGED = "staged"
 # The shapes of stored JSON: a type; a tuple of shapes, any of which will do; a list of one shape
 # for each item, or of one for every place; {str: shape} for any keys, else the keys there must be.
 Shape = Any
-MAYBE = (int, type(None))  # not said by earlier versions
+MAYBE = (int, type(None))  # earlier versions did not store it
 EVENTS: dict[str, Shape] = {
     "scanned": {
         "rows": int,
@@ -48,7 +48,7 @@ EVENTS: dict[str, Shape] = {
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether plain data has a shape; somebody may have changed the file it is from."""
+    """Return whether plain JSON data has a shape; the stored file may have been edited."""
     if isinstance(shape, tuple):
         return any(fits(value, one) for one in shape)
     if isinstance(shape, type):
@@ -66,7 +66,7 @@ def fits(value: Any, shape: Shape) -> bool:
 
 
 class Journal:
-    """The events of one job, and the files that wait for theirs."""
+    """The events of one job, and the hidden files of attempts that are not committed."""
 
     def __init__(self, notes: Path) -> None:
         self._path = notes / "journal.jsonl"
@@ -75,10 +75,10 @@ class Journal:
         self._lock = Lock()
 
     def events(self) -> list[dict[str, Any]]:
-        """All events that were written whole."""
+        """Return all events that were written completely."""
         if not self._path.exists():
             return []
-        *lines, _ = self._path.read_bytes().split(b"\n")  # what follows the last newline is torn
+        *lines, _ = self._path.read_bytes().split(b"\n")  # the last part is an incomplete line
         return [self._event(line) for line in lines if line]
 
     def _event(self, line: bytes) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Journal:
         return found
 
     def write(self, event: str, *, durable: bool = True, **said: Any) -> None:
-        """Add an event; it is on the disk when this returns, unless it need not be `durable`."""
+        """Append an event; it is on the disk when this returns, unless `durable` is false."""
         text = json.dumps({"event": event, **said}, ensure_ascii=False) + "\n"
         with self._lock, self._path.open("ab") as stream:
             self._repair(stream)
@@ -106,15 +106,15 @@ class Journal:
                 os.fsync(stream.fileno())
 
     def attempt(self, shard: int) -> Path:
-        """A new folder for one attempt at a shard; its files are laid out as in the output."""
+        """Return a new folder for one attempt at a shard, with the same layout as the output."""
         folder = self._staged / f"{shard:05d}.{secrets.token_hex(6)}"
         folder.mkdir(parents=True)
         return folder
 
     def commit(self, shard: int, attempt: str | None, **said: Any) -> None:
-        """The shard is done by the attempt of this name (None: it has no files).
+        """Record that the attempt of this name did the shard (None: it has no files).
 
-        Says so durably, then shows its files; other attempts at the shard are never shown.
+        Writes the durable event, then publishes the files. Other attempts are never published.
         """
         chosen = self._staged / f"{shard:05d}"
         if attempt is not None:
@@ -123,15 +123,15 @@ class Journal:
         self._show(chosen)
 
     def close(self) -> None:
-        """Write that the job is finished, and forget attempts that were not chosen.
+        """Write that the job is finished, and delete attempts that were not committed.
 
-        A crash that loses the line costs another look at shards that are all done.
+        If a crash loses the line, resuming finds all shards done and writes it again.
         """
         self.write("finished", durable=False)
         shutil.rmtree(self._staged, ignore_errors=True)
 
     def recover(self) -> dict[int, dict[str, Any]]:
-        """The shards that are done, after moving the files a crash left behind."""
+        """Return the shards that are done, after publishing files that a crash left behind."""
         done = {event["shard"]: event for event in self.events() if event["event"] == "shard"}
         for folder in sorted(self._staged.glob("*")) if self._staged.exists() else []:
             if folder.name in {f"{shard:05d}" for shard in done}:
@@ -154,7 +154,7 @@ class Journal:
         shutil.rmtree(folder)
 
     def _repair(self, stream: Any) -> None:
-        """Cut off the torn line a crash left, so that the next one stands by itself."""
+        """Remove an incomplete last line, so that the next event starts a new line."""
         whole = self._path.read_bytes()
         if whole and not whole.endswith(b"\n"):
             stream.truncate(whole.rfind(b"\n") + 1)
@@ -162,7 +162,7 @@ class Journal:
 
 @contextlib.contextmanager
 def alone(notes: Path) -> Iterator[None]:
-    """Holds the job: a second process that tries the same is refused."""
+    """Lock the job while inside; refused when another process holds the lock."""
     import fcntl
 
     with (notes / "lock").open("w") as stream:

@@ -1,9 +1,9 @@
 """Live streams of many people, with randomness that a replayed step draws again exactly.
 
 A streaming engine that crashed runs its last batch again, perhaps after its outputs were seen.
-Fresh noise would then tell more than once. So the words of a step are a function of a secret key
-and of everything the step depends on: the same step draws the same words, and any other step,
-also the same one with another reading, draws words that are independent of them.
+Fresh noise would then be a second release. So the random words of a step are a function of a
+secret key and of everything the step depends on. A replayed step draws the same words. Any other
+step, even one that differs in its reading alone, draws independent words.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from shoal.core.registry import dumps, loads
 from shoal.data.write import atomic_write
 
 KEY_BYTES = 32
-BLOCK_WORDS = 4  # of 64 bits in one SHA-256
+BLOCK_WORDS = 4  # words of 64 bits in one SHA-256 digest
 
 
 class KeyedRng:
-    """HMAC-SHA-256 of (label, 0), (label, 1), … under a key of 256 bits of system randomness.
+    """Random words from HMAC-SHA-256 of (label, 0), (label, 1), … under a secret 256-bit key.
 
-    Nobody without the key tells the words from random ones, as far as HMAC-SHA-256 is a
-    pseudorandom function; so a release drawn from them counts as secure.
+    If HMAC-SHA-256 is a pseudorandom function, the words are indistinguishable from random ones
+    without the key. So a release drawn from them counts as secure.
     """
 
     def __init__(self, key: bytes, label: list[Any]) -> None:
@@ -61,7 +61,7 @@ class KeyedRng:
         return True
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of this label's stream."""
+        """Return the next `count` words of 64 bits for this label."""
         check_count(count)
         parts = [self._left]
         held = len(self._left)
@@ -76,10 +76,10 @@ class KeyedRng:
 
 
 def stream_key(path: Path) -> bytes:
-    """The key in a file, made when absent; it is as private as the data, and must outlive restarts.
+    """Return the key in a file, which is created when absent.
 
-    Losing it is safe but for the steps that are replayed once: they would draw anew. Of two
-    programs that begin at once both get the same.
+    The key is as private as the data and must survive restarts. If it is lost, steps that are
+    replayed afterwards draw new noise. Two programs that begin at once get the same key.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,12 +92,12 @@ def stream_key(path: Path) -> bytes:
 
 
 def new_key() -> str:
-    """A key as it is stored."""
+    """Return a new random key in its stored form."""
     return secrets.token_hex(KEY_BYTES) + "\n"
 
 
 def key_of(text: str, where: str) -> bytes:
-    """The key behind a stored text; `where` is for the refusal only."""
+    """Parse a stored key; `where` is used in the refusal only."""
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:
@@ -107,11 +107,11 @@ def key_of(text: str, where: str) -> bytes:
     return key
 
 
-# Live streams of many people, one person's rows at a time: pure steps from a stored state.
+# Live streams of many people, one person's rows per call: pure functions of a stored state.
 #
 # `advance` takes the state a state store kept and the rows that arrived, and gives the next state
-# and what may be shown. It depends on nothing else but the secret key, so a batch that is run again
-# after a crash shows the same.
+# and the answers to release. It depends on nothing else but the secret key, so a batch that is run
+# again after a crash gives the same answers.
 
 
 UNUSABLE = "the row is no reading of this stream"
@@ -123,9 +123,9 @@ NO_SUBJECT, NO_ORDER, NO_DAY = (
 
 
 class LiveReading(NamedTuple):
-    """One row: its day ("" for locations), its place in the order, and the state observed.
+    """One input row: its day ("" for locations), its position in time, and the observed state.
 
-    `at` is None where the row has no place, and then it is bad, as is one without a day.
+    A row whose `day` or `at` is None is bad.
     """
 
     day: str | None
@@ -134,10 +134,10 @@ class LiveReading(NamedTuple):
 
 
 class LiveRow(NamedTuple):
-    """One row out. `late`: it came after a later one was answered, so nothing is shown.
+    """One output row. `late`: a later row was answered before it, so nothing is released.
 
-    `error` says why a bad row was not used, without a word of what it holds; `cells` hold the
-    family's own columns by name, none where nothing is shown.
+    `error` says why a bad row was not used, without its values. `cells` are the family's own
+    columns by name, empty where nothing is released.
     """
 
     day: str | None
@@ -148,36 +148,36 @@ class LiveRow(NamedTuple):
 
 
 class LiveKind(Protocol):
-    """What a family does with the rows of one person; `days`: rows belong to days."""
+    """How a family processes the rows of one person; `days`: rows belong to days."""
 
     days: bool
 
     def advance(
         self, live: Live, subject: str, stored: str | None, rows: Sequence[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
-        """The state after good rows, and an answer for each, in the order of their times."""
+        """Return the state after valid rows, and one answer for each, in order of time."""
         ...
 
     def columns(self, plan: Plan) -> dict[str, str]:
-        """Name to Spark's type of the columns it shows."""
+        """Return the Spark type of each output column by name."""
         ...
 
     def states_at(self, plan: Plan, latitudes: Floats, longitudes: Floats) -> list[str | None]:
-        """The state at each point; None where there is none."""
+        """Return the state at each pair of coordinates; None where there is none."""
         ...
 
     def check_map(self, plan: Plan) -> None:
-        """Refuses coordinates for a model without a map."""
+        """Refuse coordinates for a model without a map."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """A plan in the form a worker gets it: a document, the key of the job, and its ledger.
+    """A plan as it is sent to a worker: a stored document, the secret key, and the ledger.
 
-    Days are charged when they begin, location steps one by one, each under a key of its own, so
-    that a step run again costs nothing and returns what the ledger stored. What the ledger refuses
-    shows nothing, and the stream goes on.
+    Days are charged when they begin, location steps one by one. Each charge has its own key, so
+    a replayed step costs nothing and returns the stored output. A step that the ledger refuses
+    releases nothing, and the stream goes on.
     """
 
     document: str
@@ -205,7 +205,7 @@ class Live:
 
     @property
     def name(self) -> str:
-        """What a ledger may know this query by: the same after a restart, not after another key."""
+        """The name of this query in the ledger, derived from the key: it survives restarts."""
         return hmac.digest(self.key, b"name", "sha256").hex()[:32]
 
     def opened_ledger(self) -> Any:
@@ -215,9 +215,9 @@ class Live:
     def advance(
         self, subject: str, stored: str | None, rows: Iterable[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
-        """The state after the rows, and one answer for each of them, the bad ones first.
+        """Return the state after the rows, and one answer for each row, bad rows first.
 
-        The state is empty as long as no row could be used.
+        The state is empty until a row could be used.
         """
         kind = self.kind
         good, told = [], []
@@ -234,7 +234,7 @@ class Live:
 
 
 def _wrong_with(subject: str, row: LiveReading, *, days: bool) -> str:
-    """Why a row cannot be used, in words that name none of it; empty when it can."""
+    """Return why a row cannot be used, without its values; empty when it can."""
     if not subject:
         return NO_SUBJECT
     if row.at is None:
@@ -244,7 +244,7 @@ def _wrong_with(subject: str, row: LiveReading, *, days: bool) -> str:
 
 @lru_cache(maxsize=8)
 def _plan(document: str) -> Plan:
-    """The plan of a document, built once per worker."""
+    """Return the plan of a document, built once per worker."""
     found: Plan = loads(document)
     return found
 

@@ -1,4 +1,4 @@
-"""Jobs on one machine: read once, shard by subject, release shard by shard, go on after a crash."""
+"""Jobs on one machine: read once, shard by subject, release by shard, resume after a crash."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from shoal.jobs.tidy import tidy_schema
 if TYPE_CHECKING:
     import polars as pl
 
-Attempt = tuple[int, str, dict[str, Any]]  # the shard, the folder of its files, the counts
+Attempt = tuple[int, str, dict[str, Any]]  # shard, folder of its files, counts
 
 
 def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> JobReport:
-    """The report of a new job, done to its end; its folder must not exist or be empty."""
+    """Run a new job to its end and return its report; its folder must be absent or empty."""
     job.store()
     with undone_if_empty(job):
         return resume(job, notify=notify)
 
 
 def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> JobReport:
-    """The report of a stored job after doing what is left of it.
+    """Release the remaining shards of a stored job and return its report.
 
     Finished shards are not done again. With a ledger, subjects of an unfinished shard that were
-    charged before the crash get their stored values; without one, nothing of that shard was ever
-    visible, so drawing it again tells nothing twice.
+    charged before the crash get their stored values. Without one, nothing of that shard was
+    visible, so drawing it again releases nothing twice.
     """
     return carried_on(job, lambda journal, done: _finish(job, journal, done, notify))
 
 
 def carried_on(job: Job, finish: Callable[[Journal, set[int]], None]) -> JobReport:
-    """The report after `finish`, given the journal and the shards that are done, did the others."""
+    """Call `finish` with the journal and the finished shards, and return the report of the job."""
     with alone(job.notes):
         journal = Journal(job.notes)
         done = journal.recover()
@@ -67,20 +67,20 @@ def carried_on(job: Job, finish: Callable[[Journal, set[int]], None]) -> JobRepo
             store_for(job).clear()
         report = _report(job, journal)
         text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
-        atomic_write(job.notes / "report.json", text, durable=False)  # the journal tells it again
+        atomic_write(job.notes / "report.json", text, durable=False)  # the journal records it again
         return report
 
 
 def status(job: Job) -> JobReport:
-    """How far a job is, from its journal alone."""
+    """Return the report of a stored job so far, from its journal alone."""
     return _report(job, Journal(job.notes))
 
 
 @contextmanager
 def undone_if_empty(job: Job) -> Iterator[None]:
-    """Forgets a job that bad input stopped before it released or charged anything.
+    """Delete a job's notes when bad input stopped it before it released or charged anything.
 
-    One that may have charged is kept with its name, which brings back what was charged.
+    A job that may have charged is kept, since its name is needed to get the charged values.
     """
     try:
         yield
@@ -115,9 +115,9 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
 
 
 def _attempts(job: Job, journal: Journal, store: RowStore, left: list[int]) -> Iterator[Attempt]:
-    """What came of each shard, as they get ready; threads share the cores.
+    """Yield the result of each shard as it is ready; several threads release shards at once.
 
-    The work is that of numpy and polars, which let other threads run. Processes took longer:
+    Most work is in numpy and polars, which release the interpreter lock. Processes were slower:
     each has to load the compiled kernels and build the plan's tables again.
     """
     workers = max(1, min(len(left), os.cpu_count() or 1))
@@ -126,7 +126,7 @@ def _attempts(job: Job, journal: Journal, store: RowStore, left: list[int]) -> I
         def one(shard: int) -> Attempt:
             return attempt(job, journal, shard, store.shard(shard), charging)
 
-        if len(left) == 1:  # a new thread would ask for all its memory anew
+        if len(left) == 1:  # a new thread would allocate all its memory again
             yield one(left[0])
             return
         tasks = [threads.submit(one, shard) for shard in left]
@@ -138,20 +138,20 @@ def _attempts(job: Job, journal: Journal, store: RowStore, left: list[int]) -> I
 
 @lru_cache(maxsize=4)
 def stored_job(out: Path, ledger: str | None) -> Job:
-    """The job as it was stored, with its plans, built once per worker."""
+    """Return the stored job with its plans, built once per worker."""
     return load_job(out, ledger=ledger)
 
 
 def attempt(
     job: Job, journal: Journal, shard: int, rows: pl.DataFrame, charging: Charging | None
 ) -> Attempt:
-    """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
+    """Release a shard into a new hidden folder; return the folder's name and the counts."""
     if not rows.height:
         import polars as pl
 
         rows = pl.DataFrame(schema=tidy_schema(job.layout))
     outcome = release_shard(rows, job, charging)
-    folder = journal.attempt(shard)  # where nobody looks yet, laid out as in the output
+    folder = journal.attempt(shard)  # hidden until it is committed, with the layout of the output
     parts = ((part_name(shard, job.layout.group, own), t) for own, t in outcome.releases.items())
     tables = dict(parts)
     if outcome.refused.height:  # no Parquet, which a pattern for releases would find
@@ -163,13 +163,13 @@ def attempt(
 
 
 def _scanned(journal: Journal, store: RowStore, shards: int) -> Scan | None:
-    """What an earlier run read, when all of it is still on the disk; None when not."""
+    """Return the scan of an earlier run if all its rows are still on the disk, else None."""
     events = [event for event in journal.events() if event["event"] == "scanned"]
     if not events:
         return None
     last = events[-1]
     done = journal.recover()
-    if len(last["shard_rows"]) != shards:  # read on Spark, which counts none
+    if len(last["shard_rows"]) != shards:  # scanned on Spark, which records no counts per shard
         return None
     for shard, rows in enumerate(last["shard_rows"]):
         if shard not in done and store.shard(shard).height != rows:
@@ -179,7 +179,7 @@ def _scanned(journal: Journal, store: RowStore, shards: int) -> Scan | None:
 
 @contextmanager
 def charging_of(job: Job) -> Iterator[Charging | None]:
-    """The ledger of the job, open while it runs."""
+    """Open the ledger of the job while inside; None for a job without one."""
     if job.ledger is None:
         yield None
         return
@@ -242,26 +242,26 @@ def release_files(
     epsilon: Number | None = None,
     **rows: Any,
 ) -> JobReport:
-    """The report of a job that releases every subject of many files, into the new folder `out`.
+    """Release every subject of many files into the new folder `out`, and return the report.
 
     `data` is a file, a folder or a pattern such as "in/**/*.parquet" of Parquet, CSV or JSON Lines
     files; columns may also come from hive folders such as day=2024-05-01. `by` names the column of
     the subject, `state` that of the state (on a map perhaps `latitude` and `longitude`; for K-means
-    `numbers`, those of each record), `series` what tells chains apart inside a subject, `time`
-    their order, `group` and `period_column` the group and period of a row; a pause longer than
+    `numbers`, those of each record), `series` the chain inside a subject, `time` the order of a
+    chain, `group` and `period_column` the group and period of a row; a pause longer than
     `gap` starts a new chain. `plans` is one plan, or one per value of `group`. A subject's rows may
     be in any number of files. Streams are answered row by row (locations) or day by day (contexts;
     week by week where the model is of a week, and so are locations that watch events by the clock);
     a location row without a state or coordinates is a step at which nothing is released. `every`
-    makes a release per subject and day, week, …, each charged as a part of the subject's series;
-    what the periods of a column are to each other `periods` must say: "parts" or "independent".
-    What parts of a series come to together is in the report's `spend`, and is refused above
-    `epsilon`, else above what the plan promises for one. `rows` are the RAW of `shoal.read`.
+    makes a release per subject and day, week, …, each charged as a part of the subject's series.
+    For the periods of a column, `periods` must be "parts" (of one series) or "independent".
+    The total of the parts of a series is in the report's `spend`. It is refused above `epsilon`,
+    by default above what the plan promises for one part. `rows` are the RAW of `shoal.read`.
 
     With a ledger each release is charged before it is drawn, under the key (name, subject, period,
-    plan), which brings stored values back. Of an aggregate `members` are charged too: its "series",
-    or "everybody". Bad files stop a job, or with `skip_bad` are named in the report; `shoal job
-    resume OUT` takes up one that was stopped.
+    plan); a repeated key returns the stored values. `members` of an aggregate are charged too: its
+    "series", or "everybody". A bad file stops the job, or with `skip_bad` is named in the report.
+    `shoal job resume OUT` continues a job that was stopped.
     """
     pause = parse_duration(gap) if isinstance(gap, str) else gap
     layout = Layout(
@@ -275,7 +275,7 @@ def release_files(
 
 
 def _check_parts(job: Job, epsilon: Number | None) -> None:
-    """Refuse plans that come to more than `epsilon` where releases are about parts of a series."""
+    """Refuse plans whose total over all parts of a series is above `epsilon`."""
     if job.layout.periods != "parts":
         if epsilon is not None:
             raise InputError(
@@ -289,7 +289,7 @@ def _check_parts(job: Job, epsilon: Number | None) -> None:
 
 
 def _known(rows: dict[str, Any]) -> dict[str, Any]:
-    """What is done to raw rows; refused when a keyword is no such thing."""
+    """Return the options for raw rows; refuses unknown keywords."""
     unknown = [name for name in rows if name not in RAW]
     if unknown:
         raise InputError(f"{unknown[0]!r} is no keyword of a job; for rows: {', '.join(RAW)}")

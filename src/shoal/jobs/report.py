@@ -1,4 +1,4 @@
-"""One shard of subjects from rows to tables, the same on every engine, and what came of a job."""
+"""Release one shard of subjects as tables, the same on every engine, and report on a job."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def release_table(drawn: Drawn, census: Census) -> pl.DataFrame:
-    """One row per release: subject, period, the values by label, and the promise.
+    """Return one row per release: subject, period, the values by label, and the guarantee.
 
     `value` and `multiples` are structs with one field per label; a value is its multiple times
     `step`, exactly. Means and shares over fewer entries than the query's length are divided by
-    those that are there, each row with its own step and error.
+    the actual number of entries, so each row has its own step and error.
     """
     import polars as pl
 
@@ -45,7 +45,7 @@ def release_table(drawn: Drawn, census: Census) -> pl.DataFrame:
     fields = {name: pl.Series(drawn.multiples[:, axis]) for axis, name in enumerate(labels)}
     values = {name: column.cast(pl.Float64) * steps for name, column in fields.items()}
     kinds: dict[type, Any] = {bool: pl.Boolean, str: pl.String}
-    shown = promise_columns(make(()))  # so that the types are known where there is no row
+    shown = promise_columns(make(()))  # so that the column types are known for an empty table
     promises = pl.DataFrame(
         list(map(promise_columns, like)),
         schema={name: kinds.get(type(value), pl.Float64) for name, value in shown.items()},
@@ -58,7 +58,7 @@ def release_table(drawn: Drawn, census: Census) -> pl.DataFrame:
 
 
 def _names(units: Sequence[int], census: Census) -> pl.DataFrame:
-    """Subject and period of each unit."""
+    """Return the columns subject and period of the units."""
     import polars as pl
 
     return pl.DataFrame(
@@ -70,13 +70,13 @@ def _names(units: Sequence[int], census: Census) -> pl.DataFrame:
 
 
 def guarantee_of(plan: Plan) -> dict[str, Any]:
-    """The columns of the guarantee, and who gives it."""
+    """Return the columns of the guarantee and of the mechanism that gives it."""
     named = {"mechanism": plan.mechanism, "plan": plan.fingerprint}
     return {**guarantee_columns(plan.guarantee), **named}
 
 
 def refusal_table(refused: Mapping[int, str], census: Census) -> pl.DataFrame:
-    """One row per refused unit: subject, period, how many rows it has, and the reason."""
+    """Return one row per refused unit: subject, period, number of rows, and the reason."""
     import polars as pl
 
     units = sorted(refused)
@@ -87,7 +87,7 @@ def refusal_table(refused: Mapping[int, str], census: Census) -> pl.DataFrame:
 
 
 def part_name(shard: int, column: str | None, group: str) -> str:
-    """Where a shard's releases go inside the output: in the hive folder of their group, if any."""
+    """Return a shard's file name inside the output, in the hive folder of its group if any."""
     name = f"part-{shard:05d}.parquet"
     return name if column is None else f"{quote(column, safe='')}={quote(group, safe='')}/{name}"
 
@@ -96,12 +96,12 @@ def part_name(shard: int, column: str | None, group: str) -> str:
 class JobReport:
     """The counts of a job. `rows` = `rows_released` + `rows_refused` + `rows_without_subject`.
 
-    `rows_left_out` met no condition (`where`) or were dropped for what they lack, and come on top.
-    So do rows of bad files: they were not read, and a file that cannot be opened does not
-    tell how many it holds. `refusals` maps a reason to the units refused and their rows; a unit
-    is one subject in one period. `spend` has one entry per plan that was used. `rows_off_map` had
-    coordinates that no state of the model covers, and were taken as its nearest state. `bad_rows`
-    counts rows that could not be used by their reason; the notes list them by file and row.
+    `rows_left_out` failed a condition (`where`) or lacked a value; they are not part of `rows`.
+    Nor are rows of bad files, whose number may be unknown. `refusals` maps a reason to the number
+    of refused units and of their rows; a unit is one subject in one period. `spend` has one entry
+    per plan that was used. `rows_off_map` had coordinates that no state of the model covers, and
+    were given the nearest state. `bad_rows` counts unusable rows by their reason; the notes list
+    them by file and row.
     """
 
     finished: bool
@@ -123,7 +123,7 @@ class JobReport:
     bad_rows: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """Return the report as plain JSON data."""
         return {
             **{name: getattr(self, name) for name in self.__slots__},
             "bad_files": [file._asdict() for file in self.bad_files],
@@ -136,7 +136,7 @@ class JobReport:
 
     @property
     def adds_up(self) -> bool:
-        """Whether every row that was read is accounted for."""
+        """Whether every row that was read is released, refused or without a subject."""
         return (
             self.rows == self.rows_released + self.rows_refused + self.rows_without_subject
             and self.units == self.releases + sum(units for units, _ in self.refusals.values())
@@ -151,7 +151,7 @@ def report_of(
     files: int,
     parts: bool = False,
 ) -> JobReport:
-    """The report of what the journal holds so far; `parts` where units are parts of a series."""
+    """Return the report of the journal's events; `parts`: units are parts of a series."""
     said = list(events)
     scans = [event for event in said if event["event"] == "scanned"]
     scan: Mapping[str, Any] = scans[-1] if scans else {}
@@ -176,7 +176,7 @@ def report_of(
         spend=tuple(_spend(plans, releases, parts=parts)),
         shards=shards,
         shards_done=len(done),
-        rows_off_map=scan.get("off_map") or 0,  # journals of earlier versions do not tell
+        rows_off_map=scan.get("off_map") or 0,  # journals of earlier versions do not record it
         rows_left_out=scan.get("left_out") or 0,
         bad_rows=scan.get("faults") or {},
         **{name: sum(event[name] for event in done.values()) for name in summed},
@@ -186,9 +186,9 @@ def report_of(
 def _spend(
     plans: Iterable[Plan], releases: Counter[str], *, parts: bool
 ) -> Iterable[dict[str, Any]]:
-    """What each plan costs one unit, and how many were charged it; exact rationals as text.
+    """Return what each plan costs one unit, and how many were charged; exact rationals as text.
 
-    Where units are parts of a subject's series, also what all of a subject come to.
+    Where units are parts of a subject's series, the total of a subject is included.
     """
     from shoal.ledger.budget import total_of_parts_or_none
 
@@ -226,9 +226,9 @@ class ShardResult:
 
 
 class Made(NamedTuple):
-    """What came of the units of one group: a table, the rows of each unit in it, the refusals.
+    """The result of one group: a table, the rows of each unit in it, and the refusals.
 
-    A stream that a ledger stopped is in both: with the rows before, and with the reason.
+    A stream that the ledger stopped is in both: its earlier rows, and the reason.
     """
 
     table: pl.DataFrame
@@ -237,13 +237,13 @@ class Made(NamedTuple):
 
 
 def release_shard(rows: pl.DataFrame, job: Job, charging: Charging | None) -> ShardResult:
-    """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
+    """Release one shard's rows and return the result; `charging` charges before drawing."""
     import polars as pl
 
     lenient = any(not isinstance(plan.body, Sampler) for plan in job.plans.values())
     census = take_census(rows, job.layout, len(job.states), lenient=lenient)
     names = zip(census.subjects, census.periods, census.members, strict=True)
-    if charging is not None:  # known before the first of them is charged
+    if charging is not None:  # found before the first unit is charged
         unnamable = (unit for unit, own in enumerate(names) if not charging.can_name(*own))
         census.problems.update(dict.fromkeys(unnamable, NO_NAME))
     groups: dict[str, list[int]] = defaultdict(list)
@@ -277,8 +277,8 @@ class StreamJob(NamedTuple):
     """How a family's streams are released, many people at a time.
 
     `by_days`: a unit is charged as a whole. `calendar` says of a plan which part of the calendar
-    one stream is of, a "day" or a "week", whose name is then a row's period; None: rows are steps.
-    `maps` makes what turns coordinates into states of the plans.
+    one stream covers, a "day" or a "week", whose name is then a row's period; None: rows are steps.
+    `maps` makes the locator that turns coordinates into states of the plans.
     """
 
     release: Callable[[Plan, Census, list[int], Job, Charging | None], Made]
@@ -288,7 +288,7 @@ class StreamJob(NamedTuple):
 
 
 def stream_job(plan: Plan) -> StreamJob:
-    """How the plan's family runs jobs of streams; refused where it does not."""
+    """Return how the plan's family runs jobs of streams; refused where it has none."""
     found: StreamJob | None = plan_act("job", plan)
     if found is None:
         raise InputError(f"{plan.mechanism} answers step by step and has no jobs; use a stream")
@@ -298,7 +298,7 @@ def stream_job(plan: Plan) -> StreamJob:
 def _made(
     plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None
 ) -> Made:
-    """The releases of these units by the kind of their plan."""
+    """Return the releases of these units, by the kind of their plan."""
     if not isinstance(plan.body, Sampler):
         return stream_job(plan).release(plan, census, units, job, charging)
     told: dict[str, Any] = {"seed": job.seed, "charging": charging, "layout": job.layout}
@@ -307,14 +307,14 @@ def _made(
 
 
 def all_rows(census: Census, units: list[int]) -> dict[int, int]:
-    """Units released whole, and how many rows each has."""
+    """Return the released units, each with its number of rows."""
     return dict(zip(units, census.read[units].tolist(), strict=True))
 
 
 def _event(
     census: Census, done: Mapping[int, int], counts: Mapping[str, int], refused: Mapping[int, str]
 ) -> dict[str, Any]:
-    """What the journal says about a shard: by reason how many units and rows were refused."""
+    """Return the journal's event of a shard: its counts, and refused units and rows by reason."""
     by_reason: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for unit, reason in refused.items():
         by_reason[reason][0] += 1
@@ -329,7 +329,9 @@ def _event(
 
 
 def _batches(units: list[int], plan: Plan, charging: Charging | None) -> list[list[int]]:
-    """All at once, or as many as one transaction of the ledger takes."""
+    """Split the units into batches of one ledger transaction each.
+
+    All units are one batch without a ledger, and for streams that are charged step by step."""
     single = isinstance(plan.body, Sampler) or stream_job(plan).by_days
     size = CHARGED if charging is not None and single else len(units)
     return [units[begin : begin + size] for begin in range(0, len(units), size)]

@@ -1,8 +1,8 @@
 """All rows of a job, sorted into shards by subject: in memory, or on the disk when there are many.
 
-Files are read one after the other and their rows handed to the shard of their subject, so a
-subject spread over many files comes together in one place, and only one shard at a time has to
-fit in memory.
+Files are read one after the other, and each row goes to the shard of its subject. So all rows of a
+subject are in one shard, whatever files they came from, and only one shard at a time has to fit in
+memory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 COUNTED = ("rows", "unowned", "off_map", "left_out")
-MOST_LISTED = 1000  # bad rows of a file that are listed one by one; all are counted
+MOST_LISTED = 1000  # most bad rows listed per file; all are counted
 
 Notify = Callable[[str, int, int], None]  # stage, done, of how many
-Next = Future["pl.DataFrame | None"]  # the piece after this one; None: the file is at its end
+Next = Future["pl.DataFrame | None"]  # reads the next piece; None at the end of the file
 
 
 class BadRow(NamedTuple):
-    """A row that could not be used: its file, its place from 1, and why; not what it holds."""
+    """A row that could not be used: its file, its number from 1, and the reason, not its values."""
 
     path: str
     row: int
@@ -48,11 +48,11 @@ class BadRow(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """What reading files came to: rows read, rows of nobody, rows per shard, bad files.
+    """The counts of reading files: rows read, rows without subject, rows per shard, bad files.
 
-    `off_map` counts the points that no state of the model covers; `left_out` rows met no condition,
-    and are not among the rows read. `bad_rows` says of the first rows of each file that could not
-    be used where they are and why, `faults` how many there are of each kind.
+    `off_map` counts the points that no state of the model covers. `left_out` rows failed a
+    condition and are not among the rows read. `bad_rows` locates the first unusable rows of each
+    file; `faults` counts all of them by reason.
     """
 
     rows: int = 0
@@ -65,7 +65,7 @@ class Scan:
     bad_rows: list[BadRow] = field(default_factory=list)
 
     def add(self, file: Scan) -> None:
-        """Count what a file came to as well."""
+        """Add the counts of another scan, in place."""
         for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(file, name))
         pairs = zip_longest(self.shard_rows, file.shard_rows, fillvalue=0)
@@ -74,7 +74,7 @@ class Scan:
         self.bad_rows += file.bad_rows
 
     def take(self, path: str, rows: int, part: Tidied, shard_rows: Ints) -> None:
-        """Count a piece of `rows` rows of one file, and where they went."""
+        """Add the counts of a piece of `rows` rows of one file, in place."""
         before = self.rows + self.left_out
         self.faults.update(reason for _, reason in part.bad)
         listed = part.bad[: MOST_LISTED - len(self.bad_rows)]
@@ -83,9 +83,9 @@ class Scan:
         self.add(Scan(read, part.unowned, part.off_map, part.left_out, went))
 
     def noted(self, job: Job, journal: Journal) -> Scan:
-        """The same, after the journal and the notes have been told."""
+        """Write the counts to the journal and the bad rows to the notes, and return the scan."""
         said = {name: getattr(self, name) for name in (*COUNTED, "shard_rows", "faults")}
-        # what is lost of it is read again
+        # if it is lost, the files are read again
         journal.write("scanned", durable=False, **said, bad=[list(file) for file in self.bad])
         if self.bad_rows:
             lines = [json.dumps(row._asdict(), ensure_ascii=False) for row in self.bad_rows]
@@ -94,10 +94,10 @@ class Scan:
 
 
 class RowStore(Protocol):
-    """Where the rows of a job wait, shard by shard."""
+    """A store of the rows of a job by shard."""
 
     def add(self, rows: pl.DataFrame) -> Ints:
-        """Take these rows; how many went to each shard."""
+        """Store these rows, and return how many went to each shard."""
         ...
 
     def close(self) -> None: ...
@@ -106,7 +106,7 @@ class RowStore(Protocol):
 
 
 class InMemory:
-    """The rows of a job that is small enough to be one shard."""
+    """A store in memory, for a job that is small enough to be one shard."""
 
     def __init__(self) -> None:
         self._parts: list[pl.DataFrame] = []
@@ -116,7 +116,7 @@ class InMemory:
         return np.array([rows.height])
 
     def close(self) -> None:
-        """Nothing to finish."""
+        """Do nothing."""
 
     def shard(self, shard: int) -> pl.DataFrame:
         return together(self._parts)
@@ -168,7 +168,7 @@ class OnDisk:
             with pa.memory_map(str(path)) as source:
                 found = pl.from_arrow(pa.ipc.open_stream(source).read_all())
         except pa.ArrowException:
-            return pl.DataFrame()  # cut short by a crash: the count of its rows will not match
+            return pl.DataFrame()  # truncated by a crash: the count of its rows will not match
         assert isinstance(found, pl.DataFrame)
         return found
 
@@ -181,7 +181,7 @@ class OnDisk:
 
 
 def store_for(job: Job) -> RowStore:
-    """Memory for one shard, the disk for several."""
+    """Return a store in memory for one shard, on the disk for several."""
     if job.shards == 1:
         return InMemory()
     refuse_without_arrow(f"a job of {job.shards} shards")
@@ -189,10 +189,10 @@ def store_for(job: Job) -> RowStore:
 
 
 def read_all(job: Job, store: RowStore, notify: Notify) -> Scan:
-    """Every file into the store; a bad file is named and skipped, or stops the job.
+    """Read every file into the store and return the counts; bad files are skipped or refused.
 
-    A file that turns out to be bad after some of its rows were taken makes the reading start
-    again without it: a job takes all of a file or nothing.
+    If a file fails after some of its rows were stored, all files are read again without it:
+    a job uses all rows of a file or none.
     """
     bad: dict[str, BadFile] = {}
     while True:
@@ -237,9 +237,9 @@ def read_file(
     found: Scan,
     check: Callable[[dict[str, str]], None],
 ) -> None:
-    """Puts the rows of a file into the store and what they come to into `found`.
+    """Put the rows of a file into the store, and add their counts to `found`.
 
-    `check` is handed what the columns of each piece hold.
+    `check` is called with the kinds of the columns of each piece.
     """
     for frame in pieces:
         if frame.height:
@@ -251,7 +251,7 @@ def read_file(
 def _ahead(
     files: list[InputFile], layout: Layout
 ) -> Iterator[tuple[InputFile, Iterator[pl.DataFrame]]]:
-    """Each file with its pieces; while one is worked on, a thread reads the next."""
+    """Yield each file with its pieces; a thread reads the next piece in advance."""
     with ThreadPoolExecutor(1) as reader:
 
         def rest(pieces: Iterator[pl.DataFrame], first: Next) -> Iterator[pl.DataFrame]:
@@ -272,7 +272,7 @@ def _ahead(
 
 
 def check_kinds(found: dict[str, str], kinds: dict[str, str]) -> None:
-    """Refuse columns of another kind than in the files before; note those seen first."""
+    """Refuse columns of another kind than in earlier files, and add new ones to `kinds`."""
     for column, kind in found.items():
         known = kinds.get(column, "nothing")
         if "nothing" not in (kind, known) and kind != known:
@@ -284,7 +284,7 @@ def check_kinds(found: dict[str, str], kinds: dict[str, str]) -> None:
 
 
 def refused_file(job: Job, file: InputFile, error: DataError) -> BadFile:
-    """The file as the report names it; raises when the job is to stop at bad files."""
+    """Return the file as the report names it; raises when the job must stop at bad files."""
     source = f"{file.path!r}: "
     reason = str(error).removeprefix(source)
     if not job.skip_bad:
@@ -296,14 +296,14 @@ def refused_file(job: Job, file: InputFile, error: DataError) -> BadFile:
 
 
 def together(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """The frames as one."""
+    """Concatenate the frames."""
     import polars as pl
 
     return pl.concat(parts) if parts else pl.DataFrame()
 
 
 def _oldest() -> Any:
-    """Plain Arrow text, which every reader knows."""
+    """Return the oldest Arrow format level, whose plain text every reader knows."""
     import polars as pl
 
     return pl.CompatLevel.oldest()

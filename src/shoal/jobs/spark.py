@@ -1,4 +1,4 @@
-"""Jobs and live streams on Spark: a session to work in, and sentences for what is in its way."""
+"""Jobs and live streams on Spark: the session, checks before it starts, and both kinds of run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shoal.jobs.rows import OnDisk, Scan, check_kinds, read_file, refused_file, 
 if TYPE_CHECKING:
     import pandas as pd
 
-# a busy machine takes longer to start a Python than the 15 seconds Spark waits by default
+# starting Python on a busy machine takes longer than the 15 seconds Spark waits by default
 PATIENT = {
     "spark.python.authenticate.socketTimeout": "300s",
     "spark.network.timeout": "600s",
@@ -37,9 +37,9 @@ PATIENT = {
 
 
 def session_of(session: Any = None, **settings: str) -> Any:
-    """The session given, the active one, or a new one with `settings`.
+    """Return the given session, the active one, or a new one with `settings`.
 
-    Workers run the Python of this program: PYSPARK_PYTHON is set unless somebody set it.
+    Workers run the Python of this program: PYSPARK_PYTHON is set unless it is set already.
     """
     try:
         from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def session_of(session: Any = None, **settings: str) -> Any:
 
 
 def check_java() -> None:
-    """Refuse, in a sentence, to start Spark where there is no Java."""
+    """Refuse to start Spark where there is no Java."""
     home = os.environ.get("JAVA_HOME")
     found = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
     if not found:
@@ -84,25 +84,25 @@ def check_reach(spark: Any, job: Job) -> None:
 
 # Jobs on Spark: the same shards, released by the same code, in the tasks of a cluster.
 #
-# Rows never pass through Java. A task of the first stage reads a file and lays its rows, shard by
-# shard, into the job's notes, which every worker can reach; a task of the second takes all rows of
-# one shard, charges, draws, and writes its files into a hidden folder of its own. Its result is the
-# name of that folder. Spark hands the driver the result of exactly one attempt of every task, and
-# the driver commits that one through the job's journal. An attempt that was retried, speculated or
-# lost leaves a folder nobody shows; with a ledger every attempt has the same values anyway, because
-# its keys bring the stored ones back.
+# Rows never pass through Java. A task of the first stage reads a file and writes its rows by shard
+# into the job's notes, which every worker can reach. A task of the second stage reads all rows of
+# one shard, charges, draws, and writes its files into its own hidden folder. Its result is the
+# name of that folder. Spark gives the driver the result of exactly one attempt of every task, and
+# the driver commits that attempt in the job's journal. Other attempts (retried, speculative, lost)
+# leave a folder that is never published. With a ledger all attempts have the same values, because
+# a repeated key returns the stored ones.
 
 
-TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
+TASKS_PER_CORE = 2  # least number of shards, so that no core waits long for another
 FAULT = Callable[[int], None]
 ROWS = "rows"  # the folder of the notes that holds what the first stage read
 
 
 def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> JobReport:
-    """The report of a new job, done on Spark; a folder every worker can reach is needed.
+    """Run a new job on Spark and return its report; every worker must reach the job's folder.
 
-    `session` is the active one, or a new one, when left out. `after_sampling(shard)` is called in
-    the task once the shard's values are drawn and charged, for tests that make tasks fail there.
+    `session` defaults to the active one, or a new one. `after_sampling(shard)` is called in the
+    task once the shard's values are charged and drawn, for tests that make tasks fail there.
     """
     spark = session_of(session)
     check_reach(spark, job)
@@ -114,7 +114,7 @@ def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -
 
 
 def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> JobReport:
-    """The report of a stored job after doing what is left of it on Spark."""
+    """Release the remaining shards of a stored job on Spark and return its report."""
     spark = session_of(session)
     return carried_on(job, lambda journal, done: _finish(job, spark, journal, done, after_sampling))
 
@@ -140,7 +140,7 @@ def _finish(
 
 
 class FileNote(NamedTuple):
-    """What a task read of a file, what its columns hold, and what is wrong with it, if anything."""
+    """The result of reading one file: its counts, the kinds of its columns, and any fault."""
 
     scan: Scan
     kinds: list[dict[str, str]]
@@ -150,7 +150,7 @@ class FileNote(NamedTuple):
 def _read_file(
     where: tuple[str, str | None], numbered: tuple[int, InputFile]
 ) -> tuple[int, FileNote]:
-    """The number of a file, and what was read of it or what is wrong; its rows lie in the notes."""
+    """Read a file into the notes; return its number, and its counts or what is wrong with it."""
     number, file = numbered
     job = stored_job(Path(where[0]), where[1])
     note, reason = FileNote(Scan(), [], None), None
@@ -164,13 +164,13 @@ def _read_file(
     store.close()
     try:
         os.replace(laid, job.notes / ROWS / f"{number:06d}")
-    except OSError:  # another attempt at this file was first, and laid the same rows
+    except OSError:  # another attempt at this file was first and wrote the same rows
         shutil.rmtree(laid, ignore_errors=True)
     return number, note._replace(reason=reason)
 
 
 def _scan(job: Job, notes: dict[int, FileNote], journal: Journal) -> list[int]:
-    """The numbers of the bad files, after noting what was read; stops when they must not be."""
+    """Record what was read and return the numbers of the bad files; raises if none is allowed."""
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
     whole = Scan()
@@ -195,7 +195,7 @@ def _scan(job: Job, notes: dict[int, FileNote], journal: Journal) -> list[int]:
 def _release(
     where: tuple[str, str | None], bad: frozenset[int], after_sampling: FAULT | None, shard: int
 ) -> tuple[int, str, dict[str, Any]]:
-    """Release a shard into a folder of this attempt's own: shard, folder's name, and the counts."""
+    """Release a shard into a new hidden folder; return the shard, the folder's name, the counts."""
     job = stored_job(Path(where[0]), where[1])
     parts = [
         OnDisk(job.notes / ROWS / f"{number:06d}", job.shards).shard(shard)
@@ -213,8 +213,8 @@ def _release(
 # Live context and location streams on Spark Structured Streaming, one state per subject.
 #
 # The filter's state lives in Spark's state store and is checkpointed with the query; the key from
-# which steps draw lies beside the checkpoint. A query that is restarted takes up every stream where
-# it stood, and a batch that runs again shows what it showed.
+# which steps draw lies beside the checkpoint. A restarted query continues every stream from its
+# stored state, and a batch that runs again gives the same output.
 
 
 KEY = "shoal-key"
@@ -239,7 +239,7 @@ def live_stream(
     requester: str = "",
     interface: str | None = None,
 ) -> Any:
-    """The streaming frame of what may be shown, one row for each row of the streaming `frame`.
+    """Return the streaming frame of released outputs, one row per row of the streaming `frame`.
 
     `by`, `state` and `at` name the columns of the subject, of what is observed and of its order:
     the slot of a context, the time of a location as a whole number; `day` names the day of a
@@ -281,13 +281,13 @@ def live_stream(
 
 
 def checkpoint_key(spark: Any, checkpoint: str) -> bytes:
-    """The key beside a query's checkpoint, made when absent, wherever the checkpoint lies.
+    """Return the key beside a query's checkpoint, which is created when absent.
 
-    A folder of this computer is written as any other file; s3a://, hdfs:// and others go through
-    Hadoop's file system, as the checkpoint itself does, and are refused where it has none.
+    A local folder is written directly. Addresses such as s3a:// and hdfs:// go through Hadoop's
+    file system, as the checkpoint does, and are refused where Hadoop does not support them.
     """
     scheme, mark, rest = checkpoint.partition(":")
-    if not mark or len(scheme) == 1:  # one letter is a drive
+    if not mark or len(scheme) == 1:  # a scheme of one letter is a drive of Windows
         return stream_key(Path(checkpoint) / KEY)
     if scheme == "file":
         return stream_key(Path("/" + rest.lstrip("/")) / KEY)
@@ -304,7 +304,7 @@ def checkpoint_key(spark: Any, checkpoint: str) -> bytes:
 
 
 def _java_errors() -> tuple[type[Exception], ...]:
-    """What a call into Java raises."""
+    """Return the exception classes that a call into Java raises."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -312,7 +312,7 @@ def _java_errors() -> tuple[type[Exception], ...]:
 
 
 def _hadoop_key(spark: Any, where: str) -> bytes:
-    """The key in a file of Hadoop's; the first of several writers wins."""
+    """Read or create the key in a file of Hadoop; the first of several writers wins."""
     hadoop = spark._jvm.org.apache.hadoop.fs
     path = hadoop.Path(where)
     files = path.getFileSystem(spark._jsc.hadoopConfiguration())
@@ -320,7 +320,7 @@ def _hadoop_key(spark: Any, where: str) -> bytes:
         files.mkdirs(path.getParent())
         made = hadoop.Path(f"{where}.{secrets.token_hex(6)}")
         out = files.create(made)
-        try:  # nobody else's before anything is in it
+        try:  # make it private before anything is written to it
             files.setPermission(made, hadoop.permission.FsPermission("600"))
             out.write(bytearray(new_key().encode()))
         finally:
@@ -336,7 +336,7 @@ def _hadoop_key(spark: Any, where: str) -> bytes:
 
 
 def usable_interface(spark: Any) -> str:
-    """The newer interface where protobuf and the RocksDB state store are there, else the older."""
+    """Return the newer interface if protobuf and the RocksDB state store exist, else the older."""
     from importlib.util import find_spec
 
     try:
@@ -348,19 +348,19 @@ def usable_interface(spark: Any) -> str:
 
 
 def _selected(frame: Any, layout: Layout) -> Any:
-    """The columns of the stream under names of our own."""
+    """Select the columns of the stream under fixed names."""
     from pyspark.sql import functions as F  # noqa: N812 - its own documentation calls it so
 
     day = F.lit("") if layout.period is None else F.col(layout.period).cast("string")
     if layout.latitude is None:
         places = [F.col(str(layout.state)).cast("string").alias("state")]
-    else:  # text that is no number is nothing, where a plain cast would end the query
+    else:  # text that is no number becomes null; a plain cast would end the query
         places = [
             F.col(str(name)).try_cast("double").alias(role)
             for role, name in (("lat", layout.latitude), ("lon", layout.longitude))
         ]
     return frame.select(
-        # nobody's rows are answered too: as bad ones, under a subject without a name
+        # rows without a subject are answered too, as bad rows of the subject ""
         F.coalesce(F.col(layout.by).cast("string"), F.lit("")).alias("subject"),
         day.alias("day"),
         F.col(str(layout.time)).try_cast("long").alias("at"),
@@ -369,7 +369,7 @@ def _selected(frame: Any, layout: Layout) -> Any:
 
 
 def _columns(live: Live) -> dict[str, str]:
-    """Name to type of the columns shown."""
+    """Return the Spark type of each output column by name."""
     common = {"subject": "string", "day": "string", "at": "long", "late": "boolean"}
     return {**common, "error": "string", **live.kind.columns(live.plan)}
 
@@ -379,7 +379,7 @@ def _schema(live: Live) -> str:
 
 
 def _stepper(live: Live) -> Callable[..., Iterator[pd.DataFrame]]:
-    """What `applyInPandasWithState` calls for each subject with rows in a batch."""
+    """Return the function that `applyInPandasWithState` calls for each subject in a batch."""
 
     def step(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any) -> Any:
         stored = state.get[0] if state.exists else None
@@ -392,7 +392,7 @@ def _stepper(live: Live) -> Callable[..., Iterator[pd.DataFrame]]:
 
 
 def _processor(live: Live) -> Any:
-    """The same as a processor of `transformWithStateInPandas`."""
+    """Return the processor that `transformWithStateInPandas` calls for each subject in a batch."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Stepper(StatefulProcessor):
@@ -417,7 +417,7 @@ def _processor(live: Live) -> Any:
 def advanced(
     live: Live, subject: str, stored: str | None, frames: Iterable[pd.DataFrame]
 ) -> tuple[str, pd.DataFrame]:
-    """The next state of a subject, and the rows to show."""
+    """Return the next state of a subject and its output rows."""
     rows = [reading for frame in frames for reading in _readings(live, frame)]
     document, told = live.advance(subject, stored, rows)
     return document, _table(live, subject, told)
@@ -440,7 +440,7 @@ def _readings(live: Live, frame: pd.DataFrame) -> Iterator[LiveReading]:
 
 
 def _table(live: Live, subject: str, told: Sequence[LiveRow]) -> pd.DataFrame:
-    """The rows to show; a frame of objects, which pandas makes in a tenth of the time."""
+    """Return the output rows as a frame of objects, which pandas builds ten times as fast."""
     import pandas as pd
 
     names = tuple(_columns(live))
@@ -455,7 +455,7 @@ def _table(live: Live, subject: str, told: Sequence[LiveRow]) -> pd.DataFrame:
 
 @lru_cache(maxsize=8)
 def _index(names: tuple[str, ...]) -> pd.Index[str]:
-    """The names of columns, made once: pandas spends a third of a small frame's time on them."""
+    """Return the index of columns, cached: it takes a third of the time of a small frame."""
     import pandas as pd
 
     return pd.Index(names)

@@ -1,4 +1,4 @@
-"""From the columns of a file to the columns of a job: text, microseconds and state codes."""
+"""Convert the columns of a file to the columns of a job: text, microseconds and state codes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from shoal.jobs.inputs import Layout
 if TYPE_CHECKING:
     import polars as pl
 
-# codes of rows that say nothing usable
+# codes of rows without a usable state
 UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
-CUT = -6  # a row without a state that ends a chain, where that was asked for
+CUT = -6  # a row without a state that ends a chain, where the layout says so
 PROBLEMS = {
     UNKNOWN: "a state the model does not know",
     NO_STATE: "a row without a state",
@@ -37,18 +37,18 @@ NO_SUBJECT = "a row without a subject, series, period or group"
 
 
 class Locator(Protocol):
-    """What turns the coordinates of rows into states."""
+    """A map that turns the coordinates of rows into states."""
 
     def codes(self, frame: pl.DataFrame, layout: Layout, source: str) -> tuple[pl.Series, int]:
-        """The state of each row, and how many points no state covers."""
+        """Return the state code of each row, and how many points no state covers."""
         ...
 
 
 class Tidied(NamedTuple):
     """The rows with a subject, how many rows had none, and how many points lie off the map.
 
-    `bad` holds the places of rows that cannot be used, from 0, and why: never what they hold.
-    `left_out` counts rows that meet no condition, or lack what those without are dropped for.
+    `bad` holds the indices of unusable rows, from 0, and the reason, never their values.
+    `left_out` counts rows that fail a condition or are dropped because a value is missing.
     """
 
     rows: pl.DataFrame
@@ -65,11 +65,11 @@ def tidy(
     source: str,
     maps: Locator | None = None,
 ) -> Tidied:
-    """The rows of a file in the columns of a job.
+    """Return the rows of a file in the columns of a job, with the counts of dropped rows.
 
     Columns are those of `tidy_schema`: text, `time` in whole microseconds, numbers, and `state`: an
     index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES
-    or CUT. A row with an empty subject, series, period or group belongs to nobody. `source`
+    or CUT. A row with an empty subject, series, period or group has no subject. `source`
     names the file in refusals of whole columns; `maps` turn coordinates into states.
     """
     import polars as pl
@@ -110,7 +110,7 @@ def tidy(
 
 
 def _counting(frame: pl.DataFrame, layout: Layout, source: str) -> Ints | None:
-    """The places of the rows that count; None where all do."""
+    """Return the indices of the rows that are kept; None where all are."""
     kept = None if layout.where is None else meeting(frame, layout.where, source)
     if layout.missing == "drop":
         own = [layout.columns[role] for role in ("subject", "series", "time", "state")
@@ -124,7 +124,7 @@ def _counting(frame: pl.DataFrame, layout: Layout, source: str) -> Ints | None:
 def _state_texts(
     column: pl.Series, layout: Layout, states: tuple[str, ...], source: str
 ) -> pl.Series:
-    """The state of each row as text: numbers in the bins of the model, missing ones as asked."""
+    """Return the state of each row as text, with numbers binned and missing values replaced."""
     import polars as pl
 
     bins = layout.edges or Bins.named_by([state for state in states if state != MISSING])
@@ -142,7 +142,7 @@ def _state_texts(
 
 
 def _bad_rows(whole: pl.DataFrame, layout: Layout, *, empty: bool) -> list[tuple[int, str]]:
-    """Places and reasons, the first of each kind of fault; a row without a state may be a step."""
+    """Return the index and reason of each unusable row; a missing state is no fault here."""
     import polars as pl
 
     found: dict[int, str] = {}
@@ -158,7 +158,7 @@ def _bad_rows(whole: pl.DataFrame, layout: Layout, *, empty: bool) -> list[tuple
 
 
 def tidy_schema(layout: Layout) -> dict[str, Any]:
-    """Name to polars type of the columns of tidy rows, in their order."""
+    """Return the polars type of each column of tidy rows by name, in order."""
     import polars as pl
 
     schema: dict[str, Any] = dict.fromkeys(layout.owners, pl.String)
@@ -171,7 +171,7 @@ def tidy_schema(layout: Layout) -> dict[str, Any]:
 def _numbers(
     frame: pl.DataFrame, layout: Layout, columns: dict[str, pl.Series], source: str
 ) -> pl.Series:
-    """The code of each row, after adding the columns of numbers (0 where there is none)."""
+    """Add the columns of numbers (0 where there is none), and return the code of each row."""
     import polars as pl
 
     codes = pl.Series("state", np.zeros(frame.height, dtype=np.int32))
@@ -187,7 +187,7 @@ def _numbers(
 
 
 def state_codes(column: pl.Series, states: tuple[str, ...]) -> pl.Series:
-    """The index of each state; UNKNOWN for one that is not in `states`, NO_STATE for none."""
+    """Return the index of each state: UNKNOWN if it is not in `states`, NO_STATE if missing."""
     import polars as pl
 
     # a cast to a fixed list of texts takes half the time of a replacement
@@ -197,7 +197,7 @@ def state_codes(column: pl.Series, states: tuple[str, ...]) -> pl.Series:
 
 
 def shard_of(subjects: pl.Series, shards: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The shard of each subject: CRC-32 of its name modulo `shards`, the same on every machine."""
+    """Return the shard of each subject: CRC-32 of its name modulo `shards`, on every machine."""
     # finding the distinct names pays when each has several rows
     distinct: Any = subjects.approx_n_unique() if len(subjects) else 0
     if distinct > len(subjects) // 4:
@@ -213,7 +213,7 @@ def _hashed(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
-    """Column to the kind of its values; files of one job must agree on them.
+    """Return the kind of the values of each column; files of one job must agree on them.
 
     Whole numbers of any width are one kind, and so are text and categories. Numbers of seconds
     and calendar times cannot be compared, nor can times with an offset and without.
@@ -263,10 +263,10 @@ def _time_kind(column: pl.Series) -> str:
 def _times(
     column: pl.Series, source: str, layout: Layout, subjects: pl.Series
 ) -> tuple[dict[str, pl.Series], pl.Series | None]:
-    """The columns time and, by the calendar, period, and where there is no time (None: nowhere).
+    """Return the column `time`, perhaps `period`, and the mask of rows without a time, or None.
 
-    Microseconds, 0 where there is none; of days those on the wall clock. Text that is no time
-    spoils its row alone, unless most of the column is none.
+    Times are whole microseconds, 0 where there is none; for days, on the wall clock. Text that
+    is no time makes only its own row bad, unless most of the column is no time.
     """
     import polars as pl
 
@@ -308,7 +308,7 @@ def _timed(
 
 
 def _spread(present: pl.Series, missing: pl.Series) -> pl.Series:
-    """The values at their rows, 0 at rows without one."""
+    """Spread the values over the rows that have one; the other rows get 0."""
     import polars as pl
 
     if not missing.any():

@@ -1,4 +1,4 @@
-"""`shoal`: the table of commands, loaded only when called, and what happens on bad input."""
+"""`shoal`: the table of commands, which are imported when called, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAD_INPUT, OVER_BUDGET, BROKEN, UNREAD = 2, 3, 1, 141
 
 
 class Command(NamedTuple):
-    """Where a command lives (a module with a typer `app`, or module:name) and what it does.
+    """The location of a command (a module with a typer `app`, or module:name) and its summary.
 
     `examples` end its help where the module shows none of its own.
     """
@@ -31,7 +31,7 @@ class Command(NamedTuple):
     examples: str = ""
 
     def app(self) -> Any:
-        """The typer app, imported now."""
+        """Import and return the typer app."""
         module, _, name = self.module.partition(":")
         return getattr(import_module(module), name or "app")
 
@@ -111,7 +111,7 @@ class LazyGroup(TyperGroup):
         return command
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
-        """The command named first; a name that is none is refused with the nearest ones."""
+        """Return the command that is named first; refuses unknown names with the nearest ones."""
         if args and args[0] not in {*COMMANDS, *OLD_NAMES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -121,12 +121,12 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        """The table as it stands: `shoal --help` imports no command."""
+        """Write the table of commands without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.summary) for name, row in COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command; help and version too may meet a full disk."""
+        """Run a command; a full disk is reported in one sentence, for help and version too."""
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -137,7 +137,7 @@ class LazyGroup(TyperGroup):
             sys.exit(BAD_INPUT)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Errors of the user's input end in one sentence and an exit code; others are ours."""
+        """Run a command; end with one sentence and an exit code on errors of the user's input."""
         try:
             return super().invoke(ctx)
         except (InputError, Refused) as error:
@@ -173,7 +173,7 @@ NO_MEMORY = (
 
 
 def _drop_output() -> None:
-    """Whatever is still to be printed goes nowhere, so that nothing fails at the end."""
+    """Discard output that is not yet printed, so that flushing it at exit cannot fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -187,7 +187,7 @@ RULES = {
 
 
 def _of_option(error: typer.BadParameter) -> str | None:
-    """Which option has which value, and what it must be; None where the error says so itself."""
+    """Return the option, its value and what it must be; None where the error says it already."""
     details = getattr(error.__cause__, "errors", None)
     if error.param is None or details is None:
         return None
@@ -236,7 +236,7 @@ def shoal(
 
 
 def main() -> None:
-    """The entry point: a terminal that lacks a character gets a question mark, not a traceback."""
+    """Run the command line; characters that the terminal lacks are printed as question marks."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""`shoal attack`: what somebody who knows the model learns from a release."""
+"""`shoal attack`: what an adversary who knows the model learns from a release."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Examples:
   shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
   shoal attack slots.toml days.csv --secrets clinic.toml
 """
-MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
+MOST_COMPARED = 2000  # entries up to which adversaries who know less or more are shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackWish:
-    """Whose data, which adversary, which noise, and how to show what was found.
+    """The options of `shoal attack`: the data, the adversary, the noise and the output.
 
     `model` is the adversary's model in the spec, `adversary` a stored one in its place.
     """
@@ -78,7 +78,7 @@ class AttackWish:
 
     @cached_property
     def secrets(self) -> Secrets | None:
-        """The secrets of another spec, whose events are asked about."""
+        """The secrets of the spec named by --secrets, whose events the attack asks about."""
         from shoal.cli.sources import secrets_of
 
         found: Secrets | None = None if self.secrets_spec is None else secrets_of(self.secrets_spec)
@@ -86,13 +86,13 @@ class AttackWish:
 
 
 class AttackView(NamedTuple):
-    """How a family is attacked: what runs, and which of the options that not all take it takes."""
+    """How a family is attacked: the function to run, and the optional options that it accepts."""
 
     run: Callable[[Plan, str, NamedColumns, AttackWish], None]
     takes: tuple[str, ...] = ()
 
 
-# options that say nothing to some kinds of plans, and the sentence that refuses them there
+# options that only some kinds of plans accept, and the refusal for the other kinds
 ONLY_FOR = {
     "friends": "--friends is for a query of kind 'places'; drop it, or ask for places",
     "track": "--lat, --lon, --every, --start and --steps are for streams of places, and {} is "
@@ -107,7 +107,7 @@ TRACK = ("latitude", "longitude", "every", "start", "steps")
 
 
 def check_wish(plan: Plan, wish: AttackWish, takes: tuple[str, ...]) -> None:
-    """Refuses options that say nothing about this kind of plan."""
+    """Refuse options that do not apply to this kind of plan."""
     for what, sentence in ONLY_FOR.items():
         given = TRACK if what == "track" else (what,)
         if what not in takes and any(getattr(wish, name) is not None for name in given):
@@ -115,7 +115,7 @@ def check_wish(plan: Plan, wish: AttackWish, takes: tuple[str, ...]) -> None:
 
 
 def held_by(plan: Plan, wish: AttackWish) -> Model:
-    """The model the adversary holds: a stored one, or one of the spec's."""
+    """Return the adversary's model: a stored one, or one of the spec's."""
     if wish.adversary is None:
         return member(plan, wish.model)
     from shoal.spec.fields import load_model
@@ -127,7 +127,7 @@ def held_by(plan: Plan, wish: AttackWish) -> Model:
 
 
 def member(plan: Plan, index: int) -> Model:
-    """One of the spec's models."""
+    """Return one of the spec's models."""
     family = plan.task.family
     if not 0 <= index < len(family):
         raise InputError(f"--model is {index}; the spec has models 0 to {len(family) - 1}")
@@ -159,7 +159,7 @@ def attack(wish: AttackWish) -> None:
 
 
 def _view_of(plan: Plan, model: int) -> AttackView:
-    """How the plan's family is attacked; by default as entries of a series, or variables."""
+    """Return how the plan's family is attacked; by default entry by entry."""
     from shoal.core.family import act_of
 
     family = plan.task.family
@@ -172,7 +172,7 @@ def _view_of(plan: Plan, model: int) -> AttackView:
 def chosen_records(
     plan: Plan, data: str, columns: NamedColumns, who: str | None
 ) -> tuple[str, Any]:
-    """The name and the records of the one who is attacked: the first, unless somebody is named."""
+    """Return name and records of the attacked series: the named one, else the first."""
     from shoal.cli.sources import series_in
 
     people = series_in(plan, data, replace(columns, together=None)).reads
@@ -184,9 +184,9 @@ def chosen_records(
 
 
 class SeriesAttack(NamedTuple):
-    """A release about somebody, what it makes the adversary believe, and the truth.
+    """A release of one series, the adversary's beliefs after it, and the truth.
 
-    `note` says what was left out, `known` what those believe who know less or more.
+    `note` says what was left out. `known` holds the beliefs of adversaries who know less or more.
     """
 
     name: str
@@ -199,7 +199,7 @@ class SeriesAttack(NamedTuple):
 
 
 def attack_entries(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
-    """Draws a release of one series, or one record of variables, and shows what it tells."""
+    """Draw a release of one series, or one record of variables, and print what it reveals."""
     name, records = chosen_records(plan, data, columns, wish.who)
     held = held_by(plan, wish)
     if wish.adversary is not None:
@@ -223,7 +223,7 @@ def attack_entries(plan: Plan, data: str, columns: NamedColumns, wish: AttackWis
 
 
 def _check_states(plan: Plan, held: Model) -> None:
-    """Refuses an adversary whose entries take other values than the query's."""
+    """Refuse an adversary's model whose entries have other states than the query's."""
     states = held.states
     if states is not None and states != plan.task.query.states:
         raise InputError(
@@ -233,7 +233,7 @@ def _check_states(plan: Plan, held: Model) -> None:
 
 
 def with_scale(plan: Plan, scale: str) -> Plan:
-    """The plan with Laplace noise of another scale, which its promise says nothing about."""
+    """Return the plan with Laplace noise of another scale, which its guarantee does not cover."""
     from shoal.core.plan import Additive
     from shoal.noise.laplace import LatticeLaplace
 
@@ -245,7 +245,7 @@ def with_scale(plan: Plan, scale: str) -> Plan:
 def _attacked(
     plan: Plan, held: Model, records: Sequences, seed: int
 ) -> tuple[Release, Beliefs, str]:
-    """A release, what it makes the adversary believe, and what was left out."""
+    """Return a release, the adversary's beliefs after it, and a note of what was left out."""
     from shoal.attacks.beliefs import attack as learn, one_number, released
     from shoal.noise.primitives import SeededRng
 
@@ -271,7 +271,7 @@ def _attacked(
 def _by_knowledge(
     plan: Plan, held: Model, records: Sequences, release: Release
 ) -> Knowledge | None:
-    """What somebody who knows less or more believes; None where that is out of reach."""
+    """Return the beliefs of adversaries who know less or more; None where they are infeasible."""
     from shoal.attacks.beliefs import by_knowledge, released
 
     truth = [int(state) for chain in records.chains for state in chain]
@@ -280,14 +280,14 @@ def _by_knowledge(
     lengths = [len(chain) for chain in records.chains]
     try:
         return by_knowledge(held, [released(plan, release)], lengths, truth)
-    except ShoalError:  # too many sums, or data the adversary's model calls impossible
+    except ShoalError:  # too many sums, or data with probability 0 under the adversary's model
         return None
 
 
 def _lines(
     plan: Plan, found: SeriesAttack, entries: Sequence[str], planned: bool
 ) -> list[tuple[str, str]]:
-    """The attack in words, each line with its title; `planned`: the noise is the plan's own."""
+    """Return the attack in words, each line with its title; `planned`: the noise is the plan's."""
     beliefs, release = found.beliefs, found.release
     learned = beliefs.largest_change()
     entry, (first, second) = learned.entry, learned.values
@@ -328,7 +328,7 @@ def _lines(
 def _events(
     plan: Plan, release: Release, truth: list[int], asked: Secrets | None
 ) -> tuple[EventBelief, ...]:
-    """The belief in each event, before and after: those the plan hides, or those asked about."""
+    """Return the belief before and after in each event that the plan hides or --secrets names."""
     from shoal.audit.case import AuditCase
     from shoal.chains.audit.events import event_beliefs
     from shoal.core.plan import Additive
@@ -367,7 +367,7 @@ def _event_lines(events: tuple[EventBelief, ...]) -> list[tuple[str, str]]:
 
 
 def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
-    """What the plan promises, or what the spec wants and this noise was not made for."""
+    """Return the plan's guarantee in words, or that the noise was not calibrated for the spec."""
     from shoal.core.task import each_entry
 
     of = "" if each_entry(plan.task.secrets) else f" of {plan.task.secrets.subject}"
@@ -429,7 +429,7 @@ def _object(found: SeriesAttack) -> dict[str, Any]:
 
 
 def belief_chart(found: Beliefs, truth: list[int], name: str) -> bytes:
-    """A PNG: the belief in the true value of each entry, before and after."""
+    """Return a PNG of the belief in the true value of each entry, before and after."""
     from matplotlib.figure import Figure
 
     from shoal.cli.charts import ALARM, OTHER, _png

@@ -1,4 +1,4 @@
-"""`shoal audit`: what a plan, a noise scale or somebody's function really leaks."""
+"""`shoal audit`: what a plan, a noise scale or a user's function really leaks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Exit code 1 says that a claim is violated: some output tells more than was promi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditWish:
-    """What is audited, how a black box is sampled, and how to tell of it."""
+    """The options of `shoal audit`: what is audited, how a black box is sampled, the output."""
 
     source: options.PlanSource
     scale: Annotated[
@@ -79,7 +79,7 @@ class AuditWish:
     force: options.Force = False
 
     def asked(self) -> Any:
-        """The secrets of another spec, where one is named."""
+        """Return the secrets of the spec named by --secrets, else None."""
         from shoal.cli.sources import secrets_of
 
         return None if self.secrets is None else secrets_of(self.secrets)
@@ -166,7 +166,7 @@ def _sampled(wish: AuditWish) -> Estimate:
 
 
 def load_function(name: str) -> Any:
-    """The object behind `module:function`, found in the working folder too."""
+    """Import and return the object `module:function`, also from the working folder."""
     from importlib import import_module
 
     module, _, attribute = name.partition(":")
@@ -193,7 +193,7 @@ def load_function(name: str) -> Any:
 
 
 def _plan(source: Path) -> Plan:
-    """A stored plan as it is, even one whose own re-check fails, or the plan of a spec."""
+    """Return a stored plan without re-checking it, or the plan of a spec."""
     from shoal.core.plan import Plan
     from shoal.spec.fields import parse_stored, read_text
 

@@ -1,4 +1,4 @@
-"""`shoal budget`: what each of many releases may spend, and how long the rest lasts."""
+"""`shoal budget`: what each of many releases may spend, and how long the remainder lasts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
 
 
 def available() -> bool:
-    """Whether charts can be drawn here."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
@@ -33,14 +33,14 @@ def check_charts() -> None:
 
 
 def noise_chart(comparison: RowComparison) -> bytes:
-    """A PNG: the noise of every mechanism that applies, the chosen one in colour."""
+    """Return a PNG of the noise of every mechanism that applies, the chosen one in colour."""
     figure = _figure(8, 4)
     _draw_noise(figure.subplots(), comparison)
     return _png(figure)
 
 
 def _draw_noise(axes: Any, comparison: RowComparison) -> None:
-    """One bar per mechanism, least noise on top."""
+    """Draw one bar per mechanism, the least noise on top."""
     from shoal.cli.plan import mean_error
 
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
@@ -58,7 +58,7 @@ def _draw_noise(axes: Any, comparison: RowComparison) -> None:
 
 
 def leak_chart(names: Sequence[str], losses: Sequence[float], eta: float, **words: str) -> bytes:
-    """A PNG: what is promised and what really leaks, per model; infinity fills the axis."""
+    """Return a PNG of promised and real leak per model; an infinite leak fills the axis."""
     figure = _figure(8, 1.5 + 0.6 * (len(names) + 1))
     draw_leak(figure.subplots(), names, losses, eta, **words)
     return _png(figure)
@@ -73,7 +73,7 @@ def draw_leak(
     label: str = "epsilon: the most the log-odds between two values of an entry can change",
     title: str = "What an ordinary private release really guarantees",
 ) -> None:
-    """The promised epsilon on top, then one bar per bound."""
+    """Draw the promised epsilon on top, then one bar per bound."""
     finite = [loss for loss in losses if math.isfinite(loss)]
     full = 1.25 * max([eta, *finite])
     values = [eta, *(min(loss, full) for loss in losses)]
@@ -89,7 +89,7 @@ def draw_leak(
 def tour_chart(
     comparison: RowComparison, loss: float, release: Release, truth: Sequence[float], *, eta: float
 ) -> bytes:
-    """A PNG with the three pictures of the demo: the leak, the noise, the histogram."""
+    """Return a PNG with the three pictures of the demo: the leak, the noise, the histogram."""
     figure = _figure(9, 11)
     leak, noise, histogram = figure.subplots(3, 1, height_ratios=(1, 2, 2))
     draw_leak(leak, ["proved"], [loss], eta)
@@ -104,7 +104,7 @@ def tour_chart(
 def draw_histograms(
     axes: Any, labels: Sequence[str], truth: Sequence[float], noisy: Sequence[float], bound: float
 ) -> None:
-    """True and released values side by side, the released ones with their error bars."""
+    """Draw true and released values side by side, the released ones with error bars."""
     places = range(len(labels))
     axes.bar([p - 0.2 for p in places], truth, width=0.4, color=OTHER, label="true")
     axes.bar(

@@ -63,7 +63,7 @@ epsilon = {epsilon}
 
 @dataclass(frozen=True, slots=True)
 class DemoDay:
-    """Made-up people: a model from the volunteers, and one person's day to release."""
+    """Synthetic people: a model fitted to the volunteers, and one person's day to release."""
 
     day: pl.DataFrame
     records: Sequences
@@ -72,7 +72,7 @@ class DemoDay:
 
 
 def setting() -> DemoDay:
-    """The same people every time; nobody in particular."""
+    """Return the synthetic people of the demo, the same ones at each call."""
     import polars as pl
 
     table = activity_table(PEOPLE, DAYS, SEED).with_columns(pl.col("state").replace(MERGED))
@@ -87,12 +87,12 @@ def setting() -> DemoDay:
 
 
 def ordinary(scene: DemoDay) -> Plan:
-    """The release people make today: Laplace noise for one entry."""
+    """Return the ordinary release, with Laplace noise for one entry."""
     return choose(scene.task, EPSILON, "laplace").plan
 
 
 def truth(scene: DemoDay) -> list[float]:
-    """The true minutes, which only the demo may print."""
+    """Return the true minutes in each state; only the demo may print them."""
     query = scene.task.query
     return [float(query.lattice * value) for value in query.evaluate(scene.records)]
 
@@ -100,7 +100,7 @@ def truth(scene: DemoDay) -> list[float]:
 def write_files(
     folder: Path, scene: DemoDay, comparison: RowComparison, release: Release
 ) -> dict[str, Path]:
-    """Spec, model, data, plan and release in `folder`, each whole or not at all."""
+    """Write spec, model, data, plan and release into `folder`, each file atomically."""
     from shoal.core.registry import dumps
     from shoal.data.write import atomic_write, write_releases, write_table
 
@@ -173,7 +173,7 @@ def demo(
 
 
 def scene_story(scene: DemoDay) -> None:
-    """Who is in it, and what is wanted."""
+    """Print who the people are and what is to be released."""
     show.console().print(
         f"Twenty (made-up) volunteers showed a week of their lives, minute by minute: still, "
         f"standing or moving. Everybody can learn from it how one minute follows another. One "
@@ -185,7 +185,7 @@ def scene_story(scene: DemoDay) -> None:
 
 
 def leak_story(scene: DemoDay, leak: dict[str, Any], broken: Audit) -> None:
-    """What ordinary differential privacy does here, with an output that shows it."""
+    """Print what ordinary differential privacy leaks here, with an output that shows it."""
     from shoal.cli.leak import print_leak
 
     out = show.console()
@@ -196,7 +196,7 @@ def leak_story(scene: DemoDay, leak: dict[str, Any], broken: Audit) -> None:
 
 
 def plan_story(comparison: RowComparison) -> None:
-    """The plan that keeps the promise against somebody who knows the model."""
+    """Print the plan that keeps epsilon against an adversary who knows the model."""
     from shoal.cli.plan import print_noise
 
     out = show.console()
@@ -206,7 +206,7 @@ def plan_story(comparison: RowComparison) -> None:
 
 
 def release_story(scene: DemoDay, release: Release) -> None:
-    """The noisy histogram beside the true one."""
+    """Print the noisy histogram beside the true one."""
     from shoal.mechanisms.queries import consistent
 
     out = show.console()
@@ -237,7 +237,7 @@ def release_story(scene: DemoDay, release: Release) -> None:
 
 
 def audit_story(audited: Audit) -> None:
-    """The promise, measured."""
+    """Print the audited loss of the plan."""
     lines = [line for line in audited.describe().splitlines() if line.startswith(AUDITED)]
     show.console().print(show.paragraphs("\n".join(lines)))
 

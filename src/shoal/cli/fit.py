@@ -46,7 +46,7 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitWish:
-    """What is fitted: rows, law, what is for maps (`grid`) or days (`slot`) alone, and where to."""
+    """The options of `shoal fit`: rows, model, output, and those of maps or days alone."""
 
     data: options.DataPaths
     out: Annotated[Path, option("FILE", "The model, a .json file.", "--out", "-o")]
@@ -106,11 +106,11 @@ class FitWish:
     force: options.Force = False
 
     def some(self, *names: str) -> dict[str, Any]:
-        """Some of it by name, for whoever fits."""
+        """Return the options of these names, to pass them to a fit function."""
         return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
-        """Refuses options that do not go together, before anything is read."""
+        """Refuse options that do not go together, before any file is read."""
         if self.grid is not None and self.slot is not None:
             raise InputError("--grid fits a map and --slot a day; give one of them")
         maps: dict[str, object] = {"--lat": self.latitude, "--lon": self.longitude}
@@ -143,7 +143,7 @@ class FitWish:
 
 
 def _refuse_idle(given: dict[str, object], kind: str, option: str) -> None:
-    """Refuses options of one kind of model where another is fitted."""
+    """Refuse options of one kind of model where another is fitted."""
     used = [name for name, value in given.items() if value]
     if used:
         verb, them = ("is", "it") if len(used) == 1 else ("are", "them")
@@ -194,7 +194,7 @@ MAX_NUMBERS = {False: 64, True: 256}  # as states without bins: of any numbers, 
 
 
 def _binned(wish: FitWish, columns: NamedColumns) -> NamedColumns:
-    """The columns with the edges of the bins that a public range is cut into."""
+    """Return the columns with the edges of equal bins of a public range."""
     if columns.state is None:
         raise InputError(
             "no column of states is named; give --state COLUMN, or --grid KM for a map of "
@@ -217,7 +217,7 @@ def _binned(wish: FitWish, columns: NamedColumns) -> NamedColumns:
 
 
 def _refuse_many_numbers(states: Sequence[str], columns: NamedColumns) -> None:
-    """Refuses numbers as states where they are so many that they can only be amounts."""
+    """Refuse numbers as states when there are so many values that they must be amounts."""
     if columns.bins is not None or len(states) <= MAX_NUMBERS[False]:
         return
     try:
@@ -233,13 +233,13 @@ def _refuse_many_numbers(states: Sequence[str], columns: NamedColumns) -> None:
 
 
 def states_line(states: Sequence[str]) -> str:
-    """The states that were found, so that a slip in the data is seen."""
+    """Return a line that lists the states, so that a typing error in the data is noticed."""
     shown = ", ".join(map(str, states[:MOST_STATES_PRINTED]))
     return f"States: {shown}{', …' if len(states) > MOST_STATES_PRINTED else ''}"
 
 
 def note_twins(states: Iterable[str]) -> None:
-    """Tells of states that differ in nothing but case and spaces: mostly one state, misspelt."""
+    """Print a note about states that differ only in case and spaces, which are likely the same."""
     alike: dict[str, list[str]] = {}
     for state in states:
         alike.setdefault(" ".join(str(state).casefold().split()), []).append(str(state))
@@ -255,7 +255,7 @@ def note_twins(states: Iterable[str]) -> None:
 
 
 def note_one_series(series: str | None, people: int) -> None:
-    """Tells that rows of several people would be taken for one."""
+    """Print a note when rows of several people would be read as one series."""
     if series is None and people == 1:  # several files are several people
         typer.echo(
             "NOTE: all rows count as one series, one after the other. If they are about several "
@@ -265,7 +265,7 @@ def note_one_series(series: str | None, people: int) -> None:
 
 
 def _fit_chains(wish: FitWish, columns: NamedColumns) -> None:
-    """A chain for all data or for each group: fitted, checked, written and told."""
+    """Fit, check, write and report a chain for all data, or one for each group."""
     from shoal.cli.sources import note_pauses, read_data
     from shoal.core.registry import dumps
     from shoal.data.write import atomic_write
@@ -301,7 +301,7 @@ def _fit_chains(wish: FitWish, columns: NamedColumns) -> None:
 def _fitted(
     parts: dict[str, Sequences], wish: FitWish
 ) -> tuple[dict[str, Any], dict[str, FitCheck]]:
-    """A chain for each part, and the check of the chain of order 1."""
+    """Return a chain for each part, and the check of the chain of order 1."""
     from shoal.chains.fit import fit_groups, fit_order
     from shoal.chains.fit_check import check_fit
 
@@ -316,7 +316,7 @@ def _fitted(
 def _parts(
     dataset: Dataset, data: list[str], columns: NamedColumns, group: str | None
 ) -> dict[str, Sequences]:
-    """Group to its sequences, all on the same states; one nameless group without `group`."""
+    """Return the sequences of each group over the same states; without `group`, of the group ""."""
     if group is None:
         return {"": dataset.sequences()}
     from shoal.cli.sources import NamedColumns, read_data
@@ -349,7 +349,7 @@ def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
 
 
 def _row(name: str, path: Path, chain: Any, check: FitCheck) -> dict[str, Any]:
-    """A model in JSON: of order 1 its `transition`, of a higher one its `conditional`."""
+    """Return a model's JSON object: `transition` for order 1, `conditional` for higher orders."""
     matrix = "transition" if hasattr(chain, "transition") else "conditional"
     return {
         "path": str(path),
@@ -395,7 +395,7 @@ FitColumn = Annotated[str | None, option("COLUMN", "As in `shoal fit`.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckWish:
-    """Which model is held against which data."""
+    """The options of `shoal check`: a stored model and the data it is compared with."""
 
     model: Annotated[Path, options.argument("MODEL", "A chain, as `shoal fit` writes it.")]
     data: options.DataPaths
@@ -436,7 +436,7 @@ def check(wish: CheckWish) -> None:
 
 
 def _stored_chain(path: Path) -> Any:
-    """The stored chain with one matrix for all steps."""
+    """Load a stored Markov chain of order 1; refuses any other stored value."""
     from shoal.chains.model import MarkovChain
     from shoal.spec.fields import parse_stored, read_text
 

@@ -26,7 +26,7 @@ Examples:
   shoal plan shoal.toml
 """
 
-# each kind to what its data is; the template lies in `templates/` of its family
+# a description of each kind's data; the template is in `templates/` of its family
 TEMPLATE_KINDS = {kind: words for family in families() for kind, words in family.templates.items()}
 FIRST = "series"
 ABOUT = (
@@ -58,7 +58,7 @@ def init(
 
 
 def template(kind: str) -> str:
-    """The commented spec of a kind, with {name} in the place of its file's name."""
+    """Return the commented spec of a kind, with {name} as placeholder of its file name."""
     from importlib.resources import files
 
     home = next((family.package for family in families() if kind in family.templates), None)
@@ -78,7 +78,7 @@ def check_spec(group: str | None) -> None:
 def write_map_spec(
     path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
 ) -> None:
-    """The spec of a location stream that uses a fitted map, from the same columns."""
+    """Write the spec of a location stream that uses a fitted map, from the same columns."""
     text = template("location")
     echo = text[
         text.index("echo '") : text.index("| shoal stream {name}")
@@ -95,7 +95,7 @@ def write_map_spec(
 def write_day_spec(
     path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
 ) -> None:
-    """The spec of a stream of contexts under a fitted day; it hides the rarest context."""
+    """Write the spec of a stream of contexts under a fitted day; it hides the rarest context."""
     from shoal.core.registry import loads
 
     day = loads(model.read_text(encoding="utf-8"))
@@ -113,7 +113,7 @@ def write_day_spec(
 def write_spec(
     path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
 ) -> None:
-    """A spec that releases how often each state occurs under the model, from the same columns."""
+    """Write a spec of a histogram of the states under the model, from the same columns."""
     said = _said(columns, "state", "series", "time", "gap")
     text = FITTED.replace("{data}", _data(said)).replace("{model}", _beside(path, model))
     release = f"release {{name}} {shlex.join(data)} -o {path.stem}-release.json"
@@ -122,19 +122,19 @@ def write_spec(
 
 
 def _said(columns: NamedColumns, *names: str) -> dict[str, str | None]:
-    """Some columns, and what is done to raw rows, by the keys of a spec."""
+    """Return some columns and options of raw rows by their keys in a spec."""
     named = {name: getattr(columns, name) for name in (*names, "missing", "tz", "where", "sep")}
     return {**named, "time_unit": columns.unit}
 
 
 def _data(said: dict[str, str | None]) -> str:
-    """The section [data] of a spec."""
+    """Return the section [data] of a spec."""
     lines = [f"{name} = {_quoted(value)}\n" for name, value in said.items() if value is not None]
     return f"[data]\n{''.join(lines)}"
 
 
 def _beside(path: Path, model: Path) -> str:
-    """The model as a spec at `path` names it: alone when it lies beside it."""
+    """Return the model's path as a spec at `path` names it: the bare name in the same folder."""
     where = model.resolve()
     return _quoted(where.name if where.parent == path.resolve().parent else str(where))
 
@@ -142,7 +142,7 @@ def _beside(path: Path, model: Path) -> str:
 def _written(
     path: Path, text: str, commands: Sequence[str], *, as_json: bool, more: str = ""
 ) -> None:
-    """Writes the spec and prints the commands that can follow; {name} stands for the spec."""
+    """Write the spec and print commands that use it; {name} stands for the spec's path."""
     from shoal.data.write import atomic_write
 
     atomic_write(path, text.replace("{name}", path.name))
@@ -152,7 +152,7 @@ def _written(
 
 
 def _quoted(text: str) -> str:
-    """A TOML string; JSON's quoting is TOML's."""
+    """Return a quoted TOML string; TOML accepts the quoting of JSON."""
     import json
 
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`shoal job`: how far a job of many subjects is, and going on with one that stopped."""
+"""`shoal job`: show the progress of a job of many subjects, or resume one that stopped."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: options.AsJson =
 
 
 def _done(made: Job, engine: str, act: str) -> JobReport:
-    """What `act`, "run" or "resume", comes to: on this machine or on Spark."""
+    """Run the act "run" or "resume" on this machine or on Spark, and return the report."""
     if engine == "spark":
         from shoal.jobs import spark
 
@@ -94,7 +94,7 @@ def _done(made: Job, engine: str, act: str) -> JobReport:
 
 
 def start(wish: ReleaseWish, by: str) -> None:
-    """What `shoal release --by` does: one release for each value of a column."""
+    """Run `shoal release --by`: one release for each value of a column."""
     from shoal.cli.sources import NamedColumns, columns_in
     from shoal.jobs.job import Job, job_plans
 
@@ -135,7 +135,7 @@ def start(wish: ReleaseWish, by: str) -> None:
 
 
 def _check(wish: ReleaseWish) -> None:
-    """Refuses options that say nothing to a job, and words that name nothing."""
+    """Refuse options that do not apply to a job, and names that mean nothing."""
     if wish.bad_files not in ("stop", "skip"):
         raise InputError(f"--bad-files is {wish.bad_files!r}; it must be 'stop' or 'skip'")
     if wish.engine not in ("local", "spark"):
@@ -163,7 +163,7 @@ def _check(wish: ReleaseWish) -> None:
 
 
 def _members(who: str | None, series: str | None) -> str | None:
-    """Whom a job charges beside its subjects: the people its series are of, or everybody."""
+    """Return whom a job charges beside its subjects: "series", "everybody" or None."""
     if who is None or who in ("everybody", "nobody"):
         return who if who == "everybody" else None
     if who != series:
@@ -175,7 +175,7 @@ def _members(who: str | None, series: str | None) -> str | None:
 
 @contextmanager
 def _no_empty_folder(out: Path) -> Iterator[None]:
-    """Takes back a folder that was made for a job which was then refused, or not stored whole."""
+    """Remove the new folder of a job that was refused or not stored completely."""
     from shoal.jobs.job import NOTES
 
     new = not out.exists()
@@ -228,7 +228,7 @@ def _layout(columns: NamedColumns, wish: ReleaseWish, plans: Mapping[str, Plan],
 
 @contextmanager
 def progress() -> Iterator[Notify]:
-    """A bar on stderr with the rate and the time that is left."""
+    """Show a progress bar on stderr with the rate and the remaining time; yield its callback."""
     from rich.progress import TextColumn, TimeRemainingColumn
 
     rate = (TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[rate]}", markup=False))
@@ -250,7 +250,7 @@ def progress() -> Iterator[Notify]:
 
 
 def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
-    """The report, as text or as one JSON object."""
+    """Print the report as text or as one JSON object."""
     if as_json:
         show.print_json({"path": str(made.out), "job": made.name, **report.as_dict()})
         return
@@ -267,7 +267,7 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
 
 
 def check_released(report: JobReport) -> None:
-    """Refuse to call it well when every subject was refused: scripts look at the exit code."""
+    """Raise an error when every subject was refused, so that the exit code shows it."""
     from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT
 
     if report.finished and report.refusals and not report.releases:

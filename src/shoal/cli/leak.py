@@ -73,7 +73,7 @@ def leak(
 
 
 def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> tuple[dict[str, Any], Bars]:
-    """What a release that is eta-DP for one entry leaks, as an object and as bars."""
+    """Print what a release that is eta-DP per entry leaks; return its JSON object and bars."""
     with show.working("measuring"):
         level = request.epsilon() if eta is None else positive(eta, "--eta")
         rows = [measured(model, level, request.task.secrets) for model in request.task.family]
@@ -105,7 +105,7 @@ def _print_stream(leak: StreamLeak) -> None:
 
 
 def _axis(task: Task) -> dict[str, str]:
-    """What the bars of a chart are about, where that is not an entry of a data set."""
+    """Return the axis label of the chart where the unit is not one entry of a data set."""
     step = "epsilon: the most the log-odds between two states at a step can change"
     rise = "the most a belief in a sensitive context can rise"
     words = {"policy": step, "location-set": step, "delta-privacy": rise}
@@ -114,7 +114,7 @@ def _axis(task: Task) -> dict[str, str]:
 
 
 def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:
-    """What an eta-DP release guarantees under one model, and the bound of group privacy."""
+    """Return the loss of an eta-DP release under one model, and the bound of group privacy."""
     from shoal.mechanisms.lift import leakage
 
     found = leakage((model,), eta, secrets=secrets)
@@ -129,7 +129,7 @@ def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dic
 
 
 def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
-    """Promise and truth in words, then as bars: the losses in full, group bounds cut if need be."""
+    """Print promised and real loss in words, then as bars; bars of group bounds may be cut."""
     screen = show.console()
     level = float(eta)
     screen.print(_promise(task, level))
@@ -153,7 +153,7 @@ def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
 
 
 def _promise(task: Task, level: float) -> str:
-    """What an ordinary release says of itself, and who learns more."""
+    """Return in words what an ordinary release promises, and which adversary learns more."""
     from shoal.events.secrets import Events
 
     told = f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
@@ -170,7 +170,7 @@ def _promise(task: Task, level: float) -> str:
 
 
 def _lines(level: float, rows: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
-    """Name, epsilon and meaning of every bar."""
+    """Return name, epsilon and meaning of every bar."""
     lines = [("promised", level, "if entries were independent")]
     for i, row in enumerate(rows):
         known, tied = row["loss"] < row["group_bound"], row["tied"]

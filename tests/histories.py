@@ -23,6 +23,7 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.rows import GRAPH_ROW
 from tests.event_oracle import happens, paths
+from tests.settling import Settling
 
 
 class Town(NamedTuple):
@@ -86,7 +87,7 @@ def log_odds_moved(where: Town, draws: Iterable[Draw]) -> float:
 
 
 @dataclass
-class Scripted:
+class Scripted(Settling):
     """A ledger that charges `ledger` and draws the cells of a script; notes what is drawn.
 
     `time` is the step that is taken just now. Beyond the script `choose` says what is drawn.
@@ -117,7 +118,7 @@ class Scripted:
         return release
 
 
-class ByTime:
+class ByTime(Settling):
     """A ledger as it must not be: a step is known by its time, whatever came before it."""
 
     def __init__(self) -> None:

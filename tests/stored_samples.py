@@ -24,10 +24,11 @@ from shoal.core.codec import Value, encode, kind_of
 from shoal.core.errors import CannotCompose, Refused
 from shoal.core.plan import Answer, Plan, Sampler
 from shoal.core.registry import KINDS, dumps
+from shoal.core.stream import Slot, run_batch
 from shoal.core.task import EachEntry
 from shoal.events.event import visit
 from shoal.events.secrets import Events
-from shoal.gateway.machines import Payer, stream_kind
+from shoal.gateway.machines import stream_kind
 from shoal.gateway.vault import Vault
 from shoal.ledger import Signer, SqlLedger, compose, open_ledger
 from shoal.ledger.export import account_objects, total_object
@@ -266,9 +267,12 @@ def sample_gateway(plans: dict[str, Plan], folder: Path) -> Iterator[dict[str, A
             if not begun_streams(plan):
                 continue
             kind = stream_kind(plan)
-            payer = Payer(ledger, name, DAY, f"key of {name}", 0)
-            state, _ = kind.step(plan, kind.begin(plan), plan.task.query.states[0], payer)
-            after, told = kind.skip(plan, bytes(state), payer, status="paused")
+            first = plan.task.query.states[0]
+            slot = Slot(subject=name, period=DAY, key=f"key of {name}")
+            reading = kind.observed(plan, {"state": first, "context": first})
+            (result,) = run_batch([kind.step(plan, kind.begin(plan), reading, slot, 0)], ledger)
+            state, _ = kind.after(plan, result, status="shown")
+            after, told = kind.skip(plan, bytes(state), status="paused")
             sealed = vault.seal(bytes(state), f"space/{name}/1", SEALED_ROOM)[1]
             yield {
                 "name": name,

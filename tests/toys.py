@@ -16,6 +16,7 @@ from shoal.core.registry import KINDS
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.queries import count
 from shoal.noise.laplace import LatticeLaplace
+from tests.settling import Settling
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["rest", "run"], length=4)
 TASK = Task(query=count(CHAIN.states, "run"), secrets=EachEntry(), family=(CHAIN,))
@@ -87,7 +88,7 @@ def stream_plan() -> Plan:
 
 
 @dataclass
-class RecordingLedger:
+class RecordingLedger(Settling):
     """Writes down what happens, in order; takes at most `limit` charges."""
 
     limit: int = 10

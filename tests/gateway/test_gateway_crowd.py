@@ -12,10 +12,11 @@ from sqlalchemy import select, update
 
 from shoal.core.charge import SystemRng
 from shoal.core.errors import InputError, LedgerError, StoredError
+from shoal.core.stream import Slot, Step, run_batch
 from shoal.gateway import app
-from shoal.gateway.advance import Output, Reading
+from shoal.gateway.advance import Output, Reading, Work
 from shoal.gateway.hub import Hub
-from shoal.gateway.machines import Payer, stream_kind, whole_of
+from shoal.gateway.machines import stream_kind, whole_of
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import (
     Asked,
@@ -24,7 +25,7 @@ from shoal.gateway.rounds import (
     Spoiled,
     close_due,
     next_close,
-    side_by_side,
+    run_together,
     take_all,
     warm_up,
 )
@@ -38,6 +39,7 @@ from shoal.ledger.engines import UNREACHABLE
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
 from tests.gateway.gateway_house import SPECS, fill, plan, settings_in
+from tests.settling import Settling
 
 NOW = 1_000_000.0
 EVERY = 10.0
@@ -127,17 +129,17 @@ def test_who_fails_after_a_charge_takes_the_transaction_along(rooms: Rooms) -> N
     """A charge whose state is not stored must not be committed, with whomever it came."""
     built = plan("walk")
 
-    def charged(ledger: Any, subject: str) -> str:
-        LocationStream.begin(built).read("0,0", ledger=ledger, subject=subject, key=subject)
+    def charged(subject: str) -> Work[str]:
+        yield Step(LocationStream.begin(built), Slot(subject=subject, key=subject), 0)
         return subject
 
-    def failing(ledger: Any) -> str:
-        charged(ledger, "failing")
+    def failing() -> Work[str]:
+        yield from charged("failing")
         raise InputError("no")
 
     def together(connection: Any) -> list[Any]:
-        works = [lambda ledger: charged(ledger, "good"), failing]
-        return list(side_by_side(works, rooms.store.charging(connection)))
+        works = [charged("good"), failing()]
+        return list(run_together(works, rooms.store.charging(connection)))
 
     with pytest.raises(Spoiled) as spoiled:
         rooms.store.write(ALL, together)
@@ -146,7 +148,7 @@ def test_who_fails_after_a_charge_takes_the_transaction_along(rooms: Rooms) -> N
     assert rooms.subjects() == []
 
 
-class Noting:
+class Noting(Settling):
     """A ledger that allows everything and notes for which plan."""
 
     def __init__(self) -> None:
@@ -161,8 +163,9 @@ class Noting:
 def test_a_state_that_remembers_goes_on_as_the_same_bytes_do(
     name: str, seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built, payer = plan(name), Payer(Noting(), "ada", "day", "key", 0)
+    built, ledger = plan(name), Noting()
     kind = stream_kind(built)
+    reading = kind.observed(built, {"state": seen, "context": seen})
 
     def follow(as_kept: Any) -> list[Any]:
         coins = SeededRng(7)
@@ -171,9 +174,12 @@ def test_a_state_that_remembers_goes_on_as_the_same_bytes_do(
         for observed in (seen, None, seen, seen):
             given = as_kept(state)
             if observed is None:
-                state, shown = kind.skip(built, given, None, status="silent")
+                state, shown = kind.skip(built, given, status="silent")
             else:
-                state, shown = kind.step(built, given, observed, payer)
+                names = Slot(subject="ada", period="day", key="key")
+                step = kind.step(built, given, reading, names, 0)
+                (result,) = run_batch([step], ledger)
+                state, shown = kind.after(built, result, status="shown")
             found.append((bytes(state), shown))
         return found
 
@@ -181,8 +187,8 @@ def test_a_state_that_remembers_goes_on_as_the_same_bytes_do(
     state = kind.begin(built)
     assert whole_of(state) is not None
     assert whole_of(state) is None  # and the bytes are enough from then on
-    assert bytes(kind.skip(built, state, None, status="silent")[0]) == bytes(
-        kind.skip(built, bytes(state), None, status="silent")[0]
+    assert bytes(kind.skip(built, state, status="silent")[0]) == bytes(
+        kind.skip(built, bytes(state), status="silent")[0]
     )
 
 
@@ -191,7 +197,7 @@ def test_what_a_state_remembers_is_no_other_plans() -> None:
     kind = stream_kind(built)
     carried = kind.carried(built, kind.begin(built), other)
     ledger = Noting()
-    kind.step(other, carried, "0,0", Payer(ledger, "ada", "", "key", 0))
+    run_batch([kind.step(other, carried, 0, Slot(subject="ada", key="key"), 0)], ledger)
     assert ledger.charged == [other]
 
 

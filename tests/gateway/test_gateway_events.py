@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
@@ -19,15 +19,17 @@ import pytest
 import shoal
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps
+from shoal.core.stream import Slot
 from shoal.core.task import Task
-from shoal.gateway.advance import LiveStream, Reading, Standing, advance, begun, close
+from shoal.gateway.advance import LiveStream, Reading, Standing, Work, advance, begun, close
 from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.clock import steady_clock
-from shoal.gateway.machines import Payer, context_curves, stream_kind
+from shoal.gateway.machines import context_curves, stream_kind
 from shoal.gateway.problems import Problem
+from shoal.gateway.rounds import run_together
 from shoal.gateway.store import ALL
 from shoal.gateway.windows import clock_of
-from shoal.ledger import open_ledger
+from shoal.ledger import SqlLedger, open_ledger
 from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
@@ -70,9 +72,21 @@ def live(plan: Plan) -> LiveStream:
 
 
 @pytest.fixture
-def account(tmp_path: Path) -> Iterator[Callable[[str, int], Payer]]:
+def account(tmp_path: Path) -> Iterator[SqlLedger]:
     with open_ledger(tmp_path / "ledger") as ledger:
-        yield lambda period, ordinal: Payer(ledger, "one/ada/s", period, f"{ordinal}", ordinal)
+        yield ledger
+
+
+def names(period: str, ordinal: int) -> Slot:
+    return Slot(subject="one/ada/s", period=period, key=f"{ordinal}")
+
+
+def done(work: Work[Any], ledger: SqlLedger) -> Any:
+    """The result of work on one stream, its steps charged to a ledger."""
+    (result,) = run_together([work], ledger)
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def passed(
@@ -82,13 +96,14 @@ def passed(
     shown, room = [], 3 * stream.kind.room(stream.plan) + 2048
     for slot, content in enumerate(readings, stream.closed):
         if content is not None:
-            taken = advance(stream, Reading(slot * EVERY + 1, content), slot * EVERY + 2, account)
+            reading = Reading(slot * EVERY + 1, content)
+            taken = done(advance(stream, reading, slot * EVERY + 2, names), account)
             assert taken.dead is None
             stream = taken.stream
         packed = stream.standing.packed()
         assert len(packed) <= room
         stream = replace(stream, standing=Standing.unpacked(packed))
-        stream, outputs = close(stream, (slot + 1) * EVERY, account, 10)
+        stream, outputs = done(close(stream, (slot + 1) * EVERY, names, 10), account)
         shown += [json.loads(each.body) for each in outputs]
     return stream, shown
 
@@ -113,10 +128,10 @@ def test_places_with_events_keep_the_promise_week_after_week(account: Any) -> No
                 break
             moved = max(moved, odds(plan, stream))
             assert moved <= AMOUNT * (1 + 1e-9)
-        periods = {each.period for each in account("", 0).ledger.charges()}
+        periods = {each.period for each in account.charges()}
         assert len(periods) == week + 1
     assert moved > 0
-    spent = account("", 0).ledger.spent("one/ada/s", min(periods))
+    spent = account.spent("one/ada/s", min(periods))
     assert "0.4" in spent.explanation
     assert spent.charges <= 7  # steps that were read and not held back, one promise about the event
 
@@ -141,7 +156,7 @@ def test_a_week_of_contexts_with_events_fits_its_room_and_is_charged_once(
     readings = [None if name is None else {"context": name} for name in itertools.islice(names, 28)]
     stream, shown = passed(stream, readings, account)
     assert [each["slot"] for each in shown] == list(range(28))
-    assert len(account("", 0).ledger.charges()) == 1
+    assert len(account.charges()) == 1
     told = [(each["status"], each["context"]) for each in shown]
     curves = context_curves(contexts(memory=memory), told[:6])
     assert curves["after"] is not None

@@ -35,6 +35,7 @@ from shoal.places.stream import LocationStream
 from tests.event_oracle import paths
 from tests.gateway.gateway_rooms import Rooms, contexts, places
 from tests.histories import Draw, Scripted, log_odds_moved, town
+from tests.settling import Settling
 
 HOUR = 3600.0
 ZONES = ["UTC", "Pacific/Auckland", "America/Los_Angeles", "Europe/Berlin", "Pacific/Kiritimati"]
@@ -142,7 +143,7 @@ def mixed(watched: Plan, plain: Plan, cells: Any, *, early: bool | None) -> list
     return notes.draws
 
 
-class _Free:
+class _Free(Settling):
     """A ledger that allows everything."""
 
     def settle(self, charge: Any, sample: Any) -> Any:

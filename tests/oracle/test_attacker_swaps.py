@@ -23,6 +23,7 @@ import pytest
 
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
+from shoal.core.stream import ALLOWED, Stored
 from shoal.gateway.advance import BUDGET, CLOSED, EARLY, OUTSIDE, PAUSE, Reading
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import Asked, take_all
@@ -32,6 +33,7 @@ from tests.event_oracle import random_event
 from tests.gateway.gateway_rooms import Rooms, contexts, places
 from tests.histories import Draw, Town, log_odds_moved
 from tests.oracle.test_attacker_histories import NEAR, drawn_cell, random_town
+from tests.settling import placeholder
 
 EVERY = 100.0
 BEGINS = 1_772_600_000.0  # a Wednesday in March: clocks change in some of the histories
@@ -54,12 +56,31 @@ class Drawing:
     def __init__(self, inner: Any, about: Places) -> None:
         self.inner, self.about = inner, about
 
-    def settle_all(self, charges: Any, sample: Any) -> Any:
-        def shown(at: Any) -> Any:
-            drawn = zip(at, sample(at), strict=True)
-            return [self.about.noted(charges[each], release) for each, release in drawn]
+    def transact(self, work: Any) -> Any:
+        return self.inner.transact(lambda transaction: work(Noted(transaction, self.about)))
 
-        return self.inner.settle_all(charges, shown)
+
+class Noted:
+    """A transaction in which the attacker says what a stream that watches events shows."""
+
+    def __init__(self, inner: Any, about: Places) -> None:
+        self.inner, self.about = inner, about
+        self.forced: dict[int, Any] = {}
+
+    def charge(self, charges: Any) -> Any:
+        verdicts = self.inner.charge(charges)
+        self.forced = {}
+        for at, verdict in enumerate(verdicts):
+            if verdict is ALLOWED:
+                free = placeholder(charges[at])
+                shown = self.about.noted(charges[at], free)
+                if shown is not free:
+                    self.forced[at] = shown
+        own = {at: Stored(release) for at, release in self.forced.items()}
+        return [own.get(at, verdict) for at, verdict in enumerate(verdicts)]
+
+    def store(self, outputs: Any) -> None:
+        self.inner.store({**outputs, **self.forced})
 
 
 class Places:

@@ -28,12 +28,13 @@ from shoal.places.rows import GRAPH_ROW, KNORM_ROW, LAPLACE_ROW, STAIRCASE_ROW
 from shoal.places.stream import LocationStream, output_log_likelihoods
 from tests.event_oracle import happens, paths, random_event
 from tests.locations import town_task
+from tests.settling import Settling
 
 ROWS = {"graph": GRAPH_ROW, "knorm": KNORM_ROW, "laplace": LAPLACE_ROW, "staircase": STAIRCASE_ROW}
 SLOTS = 3
 
 
-class Forced:
+class Forced(Settling):
     """A ledger that says which output a step has."""
 
     def __init__(self, z: tuple[int, ...]) -> None:

@@ -19,6 +19,7 @@ import pytest
 import shoal
 from shoal.core.charge import Charge, StreamStep, empty_history, output_key
 from shoal.core.errors import CannotCompose, InputError, OtherHistory
+from shoal.core.stream import Slot
 from shoal.core.task import Task
 from shoal.jobs.live import Live, LiveReading
 from shoal.ledger import charging, compose
@@ -28,10 +29,11 @@ from shoal.places.packed import from_bytes, to_bytes
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.rows import GRAPH_ROW
-from shoal.places.stream import LocationStream, output, step_key
+from shoal.places.stream import LocationOutput, LocationStream, output, step_key
 from shoal.places.tracks import TrackColumns, release_tracks
 from tests.engine_jobs import refused, released
 from tests.histories import ByTime, Draw, Scripted, Town, log_odds_moved, run, town, worst_of_all
+from tests.settling import Settling
 
 EVENT = shoal.visit("0", between=(1, 2))
 THREE = town(3, 4, 0.6, EVENT)
@@ -142,8 +144,7 @@ def test_outputs_that_were_not_charged_are_no_history(ledger: SqlLedger) -> None
 def after_output(plan: Any, cell: int) -> LocationStream:
     """A stream whose first output was `cell`, without any ledger."""
     stream = shoal.LocationStream.begin(plan)
-    _, offered = stream.offer(read=True)
-    return stream.absorb(offered, (cell,))[0]
+    return stream.absorb(stream.price(Slot()), LocationOutput((cell,), True))
 
 
 def test_a_stored_output_is_absorbed_at_the_epsilon_it_was_drawn_at(
@@ -211,12 +212,10 @@ def test_one_batch_has_one_history(ledger: SqlLedger) -> None:
     begun = shoal.LocationStream.begin(plan)
     charges, draws = [], []
     for stream in (begun, begun.skip()[0], begun):
-        noise, offered = stream.offer(read=True)
-        step = stream.next_output(offered)
-        assert noise is not None
-        assert step is not None
-        key = output_key("ann", "", plan.fingerprint, 0)
-        charges.append(Charge(plan=plan, subject="ann", key=key, eta=noise.eta, step=step))
+        charge = stream.price(Slot(subject="ann")).charge
+        assert charge is not None
+        assert charge.key == output_key("ann", "", plan.fingerprint, 0)
+        charges.append(charge)
         draws.append(output(plan, (1,)))
     first, other, twin = ledger.settle_all(charges, lambda some: [draws[at] for at in some])
     assert first == twin
@@ -291,7 +290,7 @@ def test_two_plans_that_watch_one_event_are_not_added(ledger: SqlLedger) -> None
         compose([plans[0], plans[1]])
 
 
-class _Free:
+class _Free(Settling):
     """A ledger that takes every charge."""
 
     def settle(self, charge: Any, sample: Any) -> Any:
@@ -300,7 +299,7 @@ class _Free:
 
 def test_the_law_written_here_is_the_one_that_is_drawn() -> None:
     for where in (THREE, TWO):
-        noise, _ = shoal.LocationStream.begin(where.plan("2")).offer(read=True)
+        noise = shoal.LocationStream.begin(where.plan("2")).price(Slot()).law.noise
         assert noise is not None
         epsilon = float(noise.eta or 0)
         for cell in range(where.cells):
@@ -434,8 +433,8 @@ def test_a_plain_step_is_not_absorbed_under_another_law(ledger: SqlLedger) -> No
     for key in ("0", "1"):  # at a all the time; c is shown, which nothing has ruled out
         stream, _ = stream.read("a", ledger=scripted, subject="ann", key=key)
     late = begun.skip()[0]
-    wrong, _ = late.absorb(None, [own["c"]])
-    noise, _ = wrong.offer(read=True)
+    wrong = late.absorb(late.price(Slot()), LocationOutput((own["c"],), True))
+    noise = wrong.price(Slot()).law.noise
     assert noise is not None
     logs = [noise.law.log_likelihood((own[name],)) for name in "cdef"]
     joined = [(told[0], told[1]) for told in logs]  # a and b, which the policy joins

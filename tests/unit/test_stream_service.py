@@ -24,6 +24,7 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet
 from shoal.places.stream import LocationStream
 from tests.locations import town_task
+from tests.settling import Settling
 
 STATES = ("home", "work", "clinic")
 MATRIX = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
@@ -151,7 +152,7 @@ def test_a_step_reads_once_and_writes_once(
     assert ledger.verify().intact
 
 
-class OwnTransaction:
+class OwnTransaction(Settling):
     """A service's ledger: charge, output and state in a transaction that the service began."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

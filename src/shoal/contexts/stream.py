@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
@@ -20,6 +20,7 @@ from shoal.contexts.search.gaps import AfterGaps
 from shoal.core.charge import Charge, Ledger, Rng, source_for
 from shoal.core.errors import InputError, StoredError
 from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream
+from shoal.core.stream import Denied, Price, Slot, Step, Stored, look_up, run_batch
 from shoal.mechanisms.table import LOSS_TOLERANCE, verify_promise
 
 
@@ -151,19 +152,17 @@ class ContextStream(Stream):
             raise InputError(f"slot is {wanted} after the end of the day; name the next day")
         if over and (self.day or ledger is not None):
             raise InputError(f"day {self.day!r} is over; name the next day")
-        source = source_for(ledger, rng)
-        if ledger is not None:
-            if current and not self.charged:
+        source, begun = source_for(ledger, rng), current > 0
+        if ledger is not None and begun:
+            if not self.charged:
                 raise _begun_without(self.day, subject)
-            charge = known_day if current else open_day
-            charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
-        charged = self.charged or ledger is not None
-        state, outputs = self.state, [] if over else self._outputs()
-        for t in range(current % self.slots, wanted + 1):
-            state, shown = advance(self.plan, state, context if t == wanted else None, source)
-            outputs.append(shown)
-        earlier = tuple(outputs[:-1])
-        return ContextStream(self.plan, state, self.day, shown, earlier, charged), shown
+            check_day_begun(self.plan, ledger, subject=subject, day=self.day, requester=requester)
+        names = Slot(subject=subject, period=self.day, requester=requester, number=wanted)
+        today = ContextDay(self.plan, self.state, charged=begun)
+        (result,) = run_batch([Step(today, names, context)], None if begun else ledger, source)
+        state, charged = result.after().state, self.charged or ledger is not None
+        *earlier, shown = ([] if over else self._outputs()) + list(result.output.shown)
+        return ContextStream(self.plan, state, self.day, shown, tuple(earlier), charged), shown
 
     def take(
         self, context: Any, *, slot: int, day: str | None = None, **options: Any
@@ -246,35 +245,72 @@ class DayBegun(InputError):
     """A day that was charged before, so that its first slot may have been shown already."""
 
 
-def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = "") -> Release:
-    """Charges one day for one stream of it, before its first slot; refused when it has begun.
+class ShownSlots(NamedTuple):
+    """The private state after some slots, and what each of them shows."""
 
-    Who lost the state of a stream cannot begin its day again: what was shown cannot be unshown.
+    state: Any
+    shown: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDay:
+    """One day of one person: charged once, before anything of it is read.
+
+    `charged` says that a ledger has it, or that none is to be charged any more.
     """
-    charge, begun = _first_charge(plan, subject, day, requester), []
 
-    def begin() -> Release:
-        begun.append(_beginning(plan))
-        return begun[-1]
+    plan: Plan
+    state: Any
+    charged: bool = False
 
-    release = ledger.settle(charge, begin)
-    if not any(release is own for own in begun):  # what was drawn and overtaken does not count
-        raise DayBegun(
-            f"day {day!r} of subject {subject!r} has begun already; go on from the stored state of "
-            "that stream, or begin with the next day"
-        )
-    return release
+    def price(self, slot: Slot) -> Price:
+        """Return the charge of the day, if it is still to be made."""
+        if self.charged or not slot.read or not slot.subject:
+            return Price(slot, None)
+        names = slot.subject, slot.period, slot.requester, slot.drawer
+        return Price(slot, _first_charge(self.plan, *names))
+
+    def draw(self, price: Price, reading: Any, rng: Rng) -> ShownSlots:
+        """Return what the slots up to the one of the reading show; those before it are not read."""
+        slots = day_of(self.plan).slots
+        state, shown = self.state, []
+        first = state.slot % slots
+        last = first if price.slot.number is None else price.slot.number
+        for number in range(first, last + 1):
+            state, context = advance(self.plan, state, reading if number == last else None, rng)
+            shown.append(context)
+        return ShownSlots(state, tuple(shown))
+
+    def absorb(self, price: Price, output: ShownSlots) -> ContextDay:
+        """Return the day after the slots."""
+        return ContextDay(self.plan, output.state, self.charged or price.charge is not None)
+
+    def to_release(self, price: Price, output: ShownSlots) -> Release:
+        """Return what a ledger stores of a day: that it has begun, and nothing of what it shows."""
+        return _beginning(self.plan)
+
+    def resume(self, price: Price, reading: Any, stored: Release, rng: Rng) -> ShownSlots:
+        """Refuse a day that has begun, unless the slot names the one who draws it.
+
+        Who lost the state of a stream cannot begin its day again: what was shown cannot be unshown.
+        """
+        if not price.slot.drawer:
+            raise DayBegun(
+                f"day {price.slot.period!r} of subject {price.slot.subject!r} has begun already; "
+                "go on from the stored state of that stream, or begin with the next day"
+            )
+        return self.draw(price, reading, rng)
 
 
-def known_day(
+def check_day_begun(
     plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = ""
-) -> Release:
-    """What `open_day` stored for a day in progress; refused when this ledger knows none."""
-
-    def unknown() -> Release:
+) -> None:
+    """Refuse a day in progress that this ledger does not know."""
+    verdict = look_up(ledger, _first_charge(plan, subject, day, requester))
+    if isinstance(verdict, Denied):
+        raise verdict.reason
+    if not isinstance(verdict, Stored):
         raise _begun_without(day, subject)
-
-    return ledger.settle(_first_charge(plan, subject, day, requester), unknown)
 
 
 def _begun_without(day: str, subject: str) -> InputError:
@@ -297,7 +333,7 @@ def charge_day(
     """Charges one day of a stream before its first slot; the same day is charged once.
 
     Beliefs do not add up, so the ledger refuses anything else about the same subject and day. For
-    a caller that keeps the state itself; `open_day` also refuses a second stream of the day.
+    a caller that keeps the state itself; `ContextDay` also refuses a second stream of the day.
     `drawer` names who draws the slots (a query, by its key): the same one may charge its day again
     after a stop, another one is refused (CannotCompose).
     """

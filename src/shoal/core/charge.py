@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from shoal.core.registry import load
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan, Release
+    from shoal.core.stream import Transaction
+
+T = TypeVar("T")
 
 # notion -> the weaker notions it gives for the same amount
 NOTIONS: dict[str, tuple[str, ...]] = {
@@ -568,5 +571,12 @@ class Ledger(Protocol):
         """Check and charge, then call `sample`, store its release, commit, and return it.
 
         Raises before sampling when the charge is refused; then nothing has changed.
+        """
+        ...
+
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Return what `work` makes of one transaction, once it is committed.
+
+        `work` may run again if the transaction had no effect; only the run that commits counts.
         """
         ...

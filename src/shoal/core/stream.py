@@ -120,8 +120,8 @@ class PricedStream(Protocol[Reading_contra, Output]):
         """Return what a ledger stores of an output."""
         ...
 
-    def from_release(self, price: Price, release: Release) -> Output:
-        """Return the output of a step that was charged before, from what the ledger stored."""
+    def resume(self, price: Price, reading: Reading_contra, stored: Release, rng: Rng) -> Output:
+        """Return the output of a step that was charged before, when the ledger stored `stored`."""
         ...
 
 
@@ -145,12 +145,13 @@ class Step(Generic[S]):
 class StepResult(Generic[S]):
     """The stream after a step and its output; or the `error` for which it stays where it was.
 
-    The output of a step that failed after it was allowed was charged and is lost.
+    `lost` says that the step is charged and its output is lost: drawing it failed.
     """
 
     stream: S
     output: Any = None
     error: Exception | None = None
+    lost: bool = False
 
     def after(self) -> S:
         """Return the stream after the step; raise the error of one that failed."""
@@ -172,7 +173,7 @@ def run_batch(
     prices: dict[int, Price] = {}
     for at, step in enumerate(steps):
         try:
-            if ledger is not None and not step.slot.subject:
+            if ledger is not None and step.slot.read and not step.slot.subject:
                 raise InputError("subject is empty; a ledger needs to know whose data is released")
             prices[at] = step.stream.price(step.slot)
         except ShoalError as error:
@@ -218,9 +219,10 @@ def _charge_and_draw(
             try:
                 if stored is None:
                     raise lost_output(same=same)
-                outputs[at] = stream.from_release(price, stored)
+                step = steps[at]
+                outputs[at] = stream.resume(price, step.reading, stored, step.rng or rng)
             except ShoalError as error:
-                results[at] = StepResult(stream, error=error)
+                results[at] = StepResult(stream, error=error, lost=stored is None)
     transaction.store(drawn)
     return outputs, results
 
@@ -238,7 +240,8 @@ def _draw(
     try:
         outputs[at] = step.stream.draw(price, step.reading, step.rng or rng)
     except Exception as error:  # noqa: BLE001 - one step that fails must not undo the others
-        results[at] = StepResult(step.stream, error=error)
+        lost = price.charge is not None
+        results[at] = StepResult(step.stream, error=error, lost=lost)
 
 
 def _absorb(step: Step[S], price: Price, output: Any) -> StepResult[S]:

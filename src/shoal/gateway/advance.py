@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from shoal.contexts.stream import DayBegun
 from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
+from shoal.core.stream import Slot as ChargedSlot, Step, StepResult
 from shoal.gateway.clock import Clock, Slot
 from shoal.gateway.machines import (
     HIDDEN,
     PAUSED,
     REFUSED,
+    SHOWN,
     SILENT,
     SUPPRESSED,
-    Payer,
-    ShownSlot,
     StreamKind,
 )
 
@@ -41,7 +41,10 @@ REASONS = {
 CLOSED, EARLY, PAUSE, UNREADABLE, BUDGET, OUTSIDE = REASONS
 
 Drawn = tuple[int, str, dict[str, Any], bytes]  # ordinal, status, value, the machine afterwards
-AccountOf = Callable[[str, int], Payer]  # of a period and an ordinal
+Names = Callable[[str, int], ChargedSlot]  # who is charged, of a period and an ordinal
+# work on a stream: hands out each charged step, and is handed its result
+T = TypeVar("T")
+Work = Generator[Step[Any], StepResult[Any], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,8 @@ class Taken(NamedTuple):
 
 
 def advance(
-    stream: LiveStream, reading: Reading, now: float, account: AccountOf, *, early: float = 0.0
-) -> Taken:
+    stream: LiveStream, reading: Reading, now: float, names: Names, *, early: float = 0.0
+) -> Work[Taken]:
     """The stream after a reading that came at `now`; a repeated or dead one leaves it as it was.
 
     The first reading of a slot counts. Slots before it that nobody read become silent: readings
@@ -148,21 +151,21 @@ def advance(
         observed = stream.kind.observed(stream.plan, reading.content)
     except InputError:
         return Taken(stream, UNREADABLE, ordinal)
-    before = _silent_until(stream, ordinal, account)
+    before = yield from _silent_until(stream, ordinal, names)
     if _shows_nothing(before, ordinal):  # everybody can tell, so it is no silence
-        return Taken(_silent_until(before, ordinal + 1, account), None, ordinal, changed=True)
-    step = partial(before.kind.step, before.plan, observed=observed)
-    after, refused = _drawn(before, ordinal, lambda state, by: step(state, account=by), account)
+        after = yield from _silent_until(before, ordinal + 1, names)
+        return Taken(after, None, ordinal, changed=True)
+    after, refused = yield from _draw_slot(before, ordinal, (observed,), SHOWN, names)
     return Taken(after, BUDGET if refused else None, ordinal, changed=True)
 
 
 def close(
-    stream: LiveStream, now: float, account: AccountOf, most: int
-) -> tuple[LiveStream, list[Output]]:
+    stream: LiveStream, now: float, names: Names, most: int
+) -> Work[tuple[LiveStream, list[Output]]]:
     """The stream after every slot that has ended is shown, at most `most`, and their outputs."""
     outputs: list[Output] = []
     while len(outputs) < most and stream.clock.closes(stream.closed) <= now:
-        stream = _silent_until(stream, stream.closed + 1, account)
+        stream = yield from _silent_until(stream, stream.closed + 1, names)
         drawn = stream.standing.pending[0]
         assert drawn[0] == stream.closed, "a slot was drawn out of order"
         outputs.append(_output(stream, drawn))
@@ -179,18 +182,18 @@ def begun(stream: LiveStream) -> LiveStream:
     """
     state = stream.kind.begin(stream.plan)
     for _ in range(stream.clock.slot(stream.closed).number if stream.clock.slots else 0):
-        state, _ = stream.kind.skip(stream.plan, state, None, status=SILENT)
+        state, _ = stream.kind.skip(stream.plan, state, status=SILENT)
     return replace(stream, standing=Standing(stream.closed, state))
 
 
-def _silent_until(stream: LiveStream, ordinal: int, account: AccountOf) -> LiveStream:
+def _silent_until(stream: LiveStream, ordinal: int, names: Names) -> Work[LiveStream]:
     """The stream with every slot before `ordinal` drawn: those without a reading as silent."""
     while stream.standing.decided < ordinal:
         slot = stream.standing.decided
         published = stream.silence != "hide" or _shows_nothing(stream, slot)
         status = PAUSED if stream.paused(slot) else SILENT if published else HIDDEN
-        skip = partial(stream.kind.skip, stream.plan, status=status)
-        stream, _ = _drawn(stream, slot, skip, account)
+        reading = stream.kind.stand_in(stream.plan, _state_at(stream, slot), status=status)
+        stream, _ = yield from _draw_slot(stream, slot, reading, status, names)
     return stream
 
 
@@ -201,19 +204,27 @@ def _shows_nothing(stream: LiveStream, ordinal: int) -> bool:
     return not stream.kind.hides(stream.plan, _state_at(stream, ordinal))
 
 
-def _drawn(
-    stream: LiveStream,
-    ordinal: int,
-    step: Callable[[bytes, Payer], tuple[bytes, ShownSlot]],
-    account: AccountOf,
-) -> tuple[LiveStream, bool]:
-    """The stream after a slot that was charged and drawn, or refused by the ledger, which shows."""
-    before, payer = _state_at(stream, ordinal), account(stream.clock.slot(ordinal).day, ordinal)
-    try:
-        state, shown, refused = *step(before, payer), False
-    except (OverBudget, CannotCompose):
-        skipped = stream.kind.skip(stream.plan, before, payer, status=REFUSED)
-        state, shown, refused = *skipped, True
+def _draw_slot(
+    stream: LiveStream, ordinal: int, reading: tuple[Any] | None, status: str, names: Names
+) -> Work[tuple[LiveStream, bool]]:
+    """The stream after a slot, drawn from a reading or skipped, and whether it was refused.
+
+    A slot that the ledger refuses shows so; so does one whose output was charged and lost.
+    """
+    kind, plan, before = stream.kind, stream.plan, _state_at(stream, ordinal)
+    refused = False
+    if reading is None:
+        state, shown = kind.skip(plan, before, status=status)
+    else:
+        slot = names(stream.clock.slot(ordinal).day, ordinal)
+        result = yield kind.step(plan, before, reading[0], slot, ordinal)
+        refused = result.lost or isinstance(result.error, OverBudget | CannotCompose | DayBegun)
+        if result.error is not None and not refused:
+            raise result.error
+        if refused:
+            state, shown = kind.skip(plan, bytes(before), status=REFUSED)
+        else:
+            state, shown = kind.after(plan, result, status=status)
     drawn, standing = (ordinal, shown.status, shown.value, state), stream.standing
     standing = Standing(ordinal + 1, standing.seen, (*standing.pending, drawn))
     return replace(stream, standing=standing), refused

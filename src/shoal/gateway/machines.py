@@ -1,15 +1,15 @@
 """The one place where the gateway meets the families: contexts, places and counts as bytes and
 plain values.
 
-A kind turns stored bytes and a reading into new bytes and what may be seen. A step charges first,
-then draws; both happen in the transaction of the account it is given.
+A kind turns stored bytes and a reading into a step for `run_batch`, and its result into new bytes
+and what may be seen.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,11 +19,12 @@ from shoal.contexts.audit.events import slot_beliefs
 from shoal.contexts.audit.memories import UNREAD
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.stream import DayBegun, advance as mask_step, open_day
-from shoal.core.charge import Ledger, SystemRng
-from shoal.core.errors import InputError, OtherHistory
+from shoal.contexts.stream import ContextDay, advance as mask_step
+from shoal.core.charge import SystemRng
+from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
+from shoal.core.stream import Slot, Step, StepResult
 from shoal.events.automaton import PathLaw
 from shoal.events.window import SlotClock
 from shoal.mechanisms.queries import Running, RunningState, RunningStream, running
@@ -57,17 +58,6 @@ class ShownSlot(NamedTuple):
 
     status: str
     value: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Payer:
-    """Who is charged for a slot, in which transaction."""
-
-    ledger: Ledger
-    subject: str
-    period: str
-    key: str
-    ordinal: int
 
 
 class StateBytes(bytes):
@@ -113,14 +103,22 @@ class StreamKind:
         """What the machine takes for a reading; refused in words that do not repeat it."""
         raise NotImplementedError
 
-    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
-        """The state after a reading that was charged, and what it shows."""
+    def step(self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int) -> Step[Any]:
+        """Return the step of a slot that is drawn from a reading, and charged to the names."""
         raise NotImplementedError
 
-    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
-        """The state after a slot without a reading, of which everybody may know the `status`.
+    def after(self, plan: Plan, result: StepResult[Any], *, status: str) -> AfterSlot:
+        """Return the state after a step, and what it shows; `status` is that of the slot."""
+        raise NotImplementedError
 
-        With HIDDEN it is charged, and shows what one with a reading might.
+    def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
+        """Return the state after a slot that draws and costs nothing, and what it shows."""
+        raise NotImplementedError
+
+    def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
+        """Return the reading that a slot without one is drawn from; None where it is skipped.
+
+        A HIDDEN slot is charged and shows what one with a reading might.
         """
         raise NotImplementedError
 
@@ -167,29 +165,26 @@ class Contexts(StreamKind):
             raise InputError("a reading of contexts needs `context`, a name")
         return context
 
-    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
+    def step(
+        self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int
+    ) -> Step[ContextDay]:
         before, charged = _unpacked(state)
-        if not charged:
-            self._open(plan, account)
-        after, shown = mask_step(plan, before, observed, SystemRng())
-        status = SUPPRESSED if shown is None else SHOWN
-        return _packed(after, charged=True), ShownSlot(status, {"context": shown})
+        return Step(ContextDay(plan, before, charged), slot, observed)
 
-    def _open(self, plan: Plan, account: Payer) -> None:
-        """Charge the day; refused as other charges are where the ledger knows it as begun."""
-        try:
-            open_day(plan, account.ledger, subject=account.subject, day=account.period)
-        except DayBegun as error:
-            raise OtherHistory(str(error), ("go on with the next day",)) from None
-
-    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
-        nothing = {"context": None}
+    def after(self, plan: Plan, result: StepResult[ContextDay], *, status: str) -> AfterSlot:
+        (shown,) = result.output.shown
         if status == HIDDEN:
-            assert account is not None
-            return self.step(plan, state, None, account)[0], ShownSlot(SUPPRESSED, nothing)
+            shown = None
+        told = ShownSlot(SUPPRESSED if shown is None else SHOWN, {"context": shown})
+        return _packed(result.stream.state, charged=True), told
+
+    def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
         before, charged = _unpacked(state)
         after, _ = mask_step(plan, before, None, SystemRng())
-        return _packed(after, charged=charged), ShownSlot(status, nothing)
+        return _packed(after, charged=charged), ShownSlot(status, {"context": None})
+
+    def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
+        return (None,) if status == HIDDEN else None
 
     def room(self, plan: Plan) -> int:
         # every other slot may be a gap of its own
@@ -228,40 +223,37 @@ class Places(StreamKind):
             if not all(isinstance(each, int | float) for each in point):
                 raise InputError("a reading of places needs `state`, or numbers `lat` and `lon`")
             given = point
-        machine = machine_of(plan)
-        # refused here, before anything is charged
-        return machine.query.states[machine.runtime.locator.state_of(given)]
+        return machine_of(plan).known(given)  # refused here, before anything is charged
 
-    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
+    def step(
+        self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int
+    ) -> Step[LocationStream]:
         watched = _watched(plan) is not None  # then a step has a key of its own, whoever asks
-        stream, release = self._stream(plan, state).read(
-            observed,
-            ledger=account.ledger,
-            subject=account.subject,
-            period=account.period,
-            key=None if watched else account.key,
-        )
-        status = SUPPRESSED if release.z is None else SHOWN
-        return _place_bytes(stream), ShownSlot(status, _place(plan, release))
+        slot = replace(slot, key=None) if watched else slot
+        return Step(self._stream(plan, state), slot, observed)
 
-    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
-        if status == HIDDEN:
-            assert account is not None
-            return self.step(plan, state, self._made_up(plan, state), account)
+    def after(self, plan: Plan, result: StepResult[LocationStream], *, status: str) -> AfterSlot:
+        release = result.stream.released()
+        shown = SUPPRESSED if release.z is None else SHOWN
+        return _place_bytes(result.stream), ShownSlot(shown, _place(plan, release))
+
+    def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
         stream, release = self._stream(plan, state).skip()
         return _place_bytes(stream), ShownSlot(status, _place(plan, release))
+
+    def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
+        """A place that the step protects: nothing of it depends on where the person is."""
+        if status != HIDDEN:
+            return None
+        noise = machine_of(plan).prior(self._stream(plan, state).state).noise
+        members = np.flatnonzero(noise.members)
+        word = int(SystemRng().words(1)[0])
+        return (int(members[word % len(members)]),)
 
     def hides(self, plan: Plan, state: bytes) -> bool:
         """Not where some output is impossible from some place: a made-up one would rule it out."""
         noise = machine_of(plan).prior(self._stream(plan, state).state).noise
         return noise.count < 2 or noise.eta is not None
-
-    def _made_up(self, plan: Plan, state: bytes) -> str:
-        """A place that the step protects: nothing of it depends on where the person is."""
-        prior = machine_of(plan).prior(self._stream(plan, state).state)
-        members = np.flatnonzero(prior.noise.members)
-        word = int(SystemRng().words(1)[0])
-        return machine_of(plan).query.states[int(members[word % len(members)])]
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if machine_of(new).chain != machine_of(plan).chain:
@@ -308,24 +300,29 @@ class Counts(StreamKind):
             raise InputError("a reading of a count needs `state`, a state of the model")
         return given
 
-    def step(self, plan: Plan, state: bytes, observed: Any, account: Payer) -> AfterSlot:
+    def step(
+        self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int
+    ) -> Step[RunningStream]:
         over, read, sums = json.loads(state)
-        before = RunningState(account.ordinal - over, over, read, tuple(sums))
-        after, release = RunningStream(plan, before).read(
-            observed, ledger=account.ledger, subject=account.subject
-        )
-        shown = None if release is None else release.as_dict()
-        status = COUNTING if release is None else SHOWN
-        return self._bytes(after.state), ShownSlot(status, {"counts": shown})
+        before = RunningState(ordinal - over, over, read, tuple(sums))
+        return Step(RunningStream(plan, before), replace(slot, period="", key=None), observed)
 
-    def skip(self, plan: Plan, state: bytes, account: Payer | None, *, status: str) -> AfterSlot:
+    def after(self, plan: Plan, result: StepResult[RunningStream], *, status: str) -> AfterSlot:
+        release = result.output.release
+        shown = None if release is None else release.as_dict()
+        told = ShownSlot(COUNTING if release is None else SHOWN, {"counts": shown})
+        return self._bytes(result.stream.state), told
+
+    def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
         over, read, sums = json.loads(state)
-        ends = over + 1 == self.slots(plan)
-        if ends and status in (HIDDEN, SILENT):
-            assert account is not None
-            return self.step(plan, state, None, account)
         told = ShownSlot(COUNTING if status == HIDDEN else status, {"counts": None})
+        ends = over + 1 == self.slots(plan)
         return self.begin(plan) if ends else json.dumps([over + 1, read, sums]).encode(), told
+
+    def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
+        """Nothing, where a step ends that may have been read: it is charged and shows its sum."""
+        ends = json.loads(state)[0] + 1 == self.slots(plan)
+        return (None,) if ends and status in (HIDDEN, SILENT) else None
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if new.task.family != plan.task.family:

@@ -1,27 +1,23 @@
 """What happens to streams again and again, many at once: readings are taken, slots are closed.
 
 Requests that come while others are under way gather on the event loop (`Crowd`), and share a
-transaction (`side_by_side`): each piece of work stands still in its charge until the others stand
-in theirs, or are done, so that charges are settled together. Each stream keeps the promise by
-itself: its charge, its state and its output are committed together, and what is refused or fails is
-its own. A stream is locked before it is looked at.
+transaction (`run_together`): the next steps of all of them are charged and drawn together. Each
+stream keeps the promise by itself: its charge, its state and its output are committed together, and
+what is refused or fails is its own. A stream is locked before it is looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from greenlet import getcurrent, greenlet
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
 
-from shoal.core.charge import Charge, Ledger
 from shoal.core.errors import ShoalError
-from shoal.core.plan import Release
-from shoal.gateway.advance import AccountOf, LiveStream, Output, Reading, advance, close
-from shoal.gateway.machines import SILENT, Payer, plan_of, stream_kind
+from shoal.core.stream import ChargingLedger, Slot, Step, StepResult, run_batch
+from shoal.gateway.advance import LiveStream, Names, Output, Reading, Work, advance, close
+from shoal.gateway.machines import PLACES, SILENT, plan_of, stream_kind
 from shoal.gateway.problems import RETRY, Problem, missing
 from shoal.gateway.repeats import (
     Answers,
@@ -36,7 +32,6 @@ from shoal.gateway.repeats import (
 from shoal.gateway.store import ALL
 from shoal.gateway.streams import Address, House, loaded, now_seconds, sealed
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, STREAMS
-from shoal.ledger.store import Within
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -95,26 +90,6 @@ class Crowd(Generic[Item, T]):
                 future.set_result(one)
 
 
-class _Standing(NamedTuple):
-    """A piece of work that stands in its charge."""
-
-    place: int
-    at: greenlet
-    charge: Charge
-    sample: Callable[[], Release]
-
-
-class _Turn:
-    """The ledger that a piece of work sees: its charge waits for those of the others."""
-
-    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
-        outcome = getcurrent().parent.switch((charge, sample))
-        if isinstance(outcome, Exception):
-            raise outcome
-        release: Release = outcome
-        return release
-
-
 class Spoiled(Exception):
     """Those at `places` failed after a charge of theirs: nothing may be committed for anybody."""
 
@@ -123,62 +98,39 @@ class Spoiled(Exception):
         self.places, self.error = places, error
 
 
-def side_by_side(
-    works: Sequence[Callable[[Ledger], T]], ledger: Within
+def run_together(
+    works: Sequence[Work[T]], ledger: ChargingLedger
 ) -> list[T | ShoalError | Problem]:
-    """The results of `works`, in their order, or what each refused.
+    """Return the results of `works`, in their order, or what each refused.
 
-    Each is given a ledger to charge. Round after round, one charge of everybody who has one is
-    judged, drawn and added in the transaction of `ledger`. When somebody fails after a charge,
-    `Spoiled` is raised: the caller rolls back and begins again without them.
+    Round after round the next step of each is charged, drawn and stored in the transaction of
+    `ledger`. When one fails after a charge of its own, `Spoiled` is raised: the caller rolls back
+    and begins again without it.
     """
     results: dict[int, Any] = {}
-    standing: list[_Standing] = []
+    waiting: dict[int, Step[Any]] = {}
     charged: set[int] = set()
 
-    def go_on(place: int, at: greenlet, given: Any) -> None:
-        said = at.switch(given)
-        if not at.dead:
-            standing.append(_Standing(place, at, *said))
-            return
-        if isinstance(said, ShoalError | Problem) and place in charged:
-            raise Spoiled([place], said)
-        results[place] = said
-
-    try:
-        for place, work in enumerate(works):
-            go_on(place, greenlet(_guarded(work)), _Turn())
-        while standing:
-            now, standing = standing, []
-            for one, outcome in zip(now, _settled(now, ledger), strict=True):
-                if isinstance(outcome, Release):
-                    charged.add(one.place)
-                go_on(one.place, one.at, outcome)
-    finally:
-        for one in standing:
-            one.at.throw()
-    return [results[place] for place in range(len(works))]
-
-
-def _guarded(work: Callable[[Ledger], T]) -> Callable[[Ledger], T | ShoalError | Problem]:
-    def run(ledger: Ledger) -> T | ShoalError | Problem:
+    def go_on(place: int, result: StepResult[Any] | None) -> None:
         try:
-            return work(ledger)
+            waiting[place] = works[place].send(result)  # type: ignore[arg-type]  # None begins it
+        except StopIteration as end:
+            results[place] = end.value
         except (ShoalError, Problem) as error:
-            return error
+            if place in charged:
+                raise Spoiled([place], error) from error
+            results[place] = error
 
-    return run
-
-
-def _settled(standing: list[_Standing], ledger: Within) -> Sequence[Release | ShoalError]:
-    """The outcome of everybody's charge; when one cannot be settled, each is by itself."""
-    charges = [one.charge for one in standing]
-    try:
-        return ledger.settle_all(charges, lambda places: [standing[at].sample() for at in places])
-    except ShoalError as error:
-        if len(standing) == 1:
-            return [error]
-    return [outcome for one in standing for outcome in _settled([one], ledger)]
+    for place in range(len(works)):
+        go_on(place, None)
+    while waiting:
+        steps, waiting = waiting, {}
+        found = run_batch(list(steps.values()), ledger)
+        for place, result in zip(steps, found, strict=True):
+            if result.error is None or result.lost:
+                charged.add(place)
+            go_on(place, result)
+    return [results[place] for place in range(len(works))]
 
 
 AT_ONCE = 200  # slots of one stream closed in one transaction, when a server was away
@@ -241,13 +193,11 @@ def take_all(
     keyed = ((rows[each.address], each.key) for each in asked if each.address in rows)
     known = read_answers(connection, keyed)
     works = [
-        partial(
-            _taken, house, connection, rows[address], [asked[at] for at in places[address]], known
-        )
+        _taken(house, connection, rows[address], [asked[at] for at in places[address]], known)
         for address in there
     ]
     try:
-        found = side_by_side(works, house.store.charging(connection))
+        found = run_together(works, house.store.charging(connection))
     except Spoiled as spoiled:
         raise Spoiled(
             [at for n in spoiled.places for at in places[there[n]]], spoiled.error
@@ -270,9 +220,9 @@ def close_due(
 ) -> Closed:
     """Every slot that has ended is shown, of up to `most` streams but those `passed` by (uids)."""
     rows = due(connection, now, most, passed, skip_locked=house.store.postgres)
-    works = [partial(_closed, house, connection, row, now) for row in rows]
+    works = [_closed(house, connection, row, now) for row in rows]
     try:
-        found = side_by_side(works, house.store.charging(connection))
+        found = run_together(works, house.store.charging(connection))
     except Spoiled as spoiled:
         raise Spoiled([rows[at].uid for at in spoiled.places], spoiled.error) from None
     moved = [result for result in found if isinstance(result, Moved)]
@@ -316,13 +266,6 @@ def _others(passed: Sequence[str]) -> list[Any]:
     return [*rules, STREAMS.c.uid.not_in(passed)] if passed else rules
 
 
-class _Unpaid:
-    """A ledger for steps that nobody sees."""
-
-    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
-        return sample()
-
-
 def warm_up(house: House) -> int:
     """How many plans are ready: loaded, and stepped once on made-up readings that nobody sees.
 
@@ -336,11 +279,12 @@ def warm_up(house: House) -> int:
         plan = plan_of(document)
         house.store.ledger.keep(plan)
         kind = stream_kind(plan)
-        state, anywhere = kind.begin(plan), plan.task.query.states[0]
+        state, anywhere = kind.begin(plan), 0 if kind is PLACES else plan.task.query.states[0]
         for slot in range(2):
-            unpaid = Payer(_Unpaid(), "nobody", "never", "none", slot)
-            state, _ = kind.step(plan, state, anywhere, unpaid)
-        kind.skip(plan, kind.begin(plan), None, status=SILENT)
+            (result,) = run_batch([kind.step(plan, state, anywhere, Slot(), slot)])
+            result.after()
+            state, _ = kind.after(plan, result, status=SILENT)
+        kind.skip(plan, kind.begin(plan), status=SILENT)
     return len(rows)
 
 
@@ -350,14 +294,13 @@ def _taken(
     row: Row[Any],
     asked: Sequence[Asked],
     known: Answers,
-    ledger: Ledger,
-) -> Moved:
+) -> Work[Moved]:
     """Return a stream after the readings of requests, in their order.
 
     A request whose key is in `known`, or was used by one before it, gets that answer again.
     """
     before = stream = loaded(house, connection, row)
-    account, early = _account(ledger, row), house.store.settings.early
+    names, early = _names(row), house.store.settings.early
     answers: list[Reasons | Problem] = []
     dead: list[tuple[str, int | None]] = []
     kept: list[dict[str, Any]] = []
@@ -369,7 +312,7 @@ def _taken(
             continue
         told: Reasons = []
         for reading in each.readings:
-            taken = advance(stream, reading, each.now, account, early=early)
+            taken = yield from advance(stream, reading, each.now, names, early=early)
             stream = taken.stream
             if taken.dead is not None:
                 dead.append((taken.dead, taken.ordinal))
@@ -382,17 +325,16 @@ def _taken(
     return Moved(row, stream, stream is not before, answers, dead, kept=kept)
 
 
-def _closed(
-    house: House, connection: Connection, row: Row[Any], now: float, ledger: Ledger
-) -> Moved:
+def _closed(house: House, connection: Connection, row: Row[Any], now: float) -> Work[Moved]:
     """A stream after every slot that has ended, with what they show."""
-    stream, outputs = close(loaded(house, connection, row), now, _account(ledger, row), AT_ONCE)
+    stream, outputs = yield from close(loaded(house, connection, row), now, _names(row), AT_ONCE)
     return Moved(row, stream, changed=True, outputs=outputs)
 
 
-def _account(ledger: Ledger, row: Row[Any]) -> AccountOf:
+def _names(row: Row[Any]) -> Names:
+    """Return who is charged for each slot of a stream: under the stream's own keys."""
     subject, uid = _address(row).subject, row.uid
-    return lambda period, ordinal: Payer(ledger, subject, period, f"{uid}/{ordinal}", ordinal)
+    return lambda period, ordinal: Slot(subject=subject, period=period, key=f"{uid}/{ordinal}")
 
 
 def _address(row: Row[Any]) -> Address:

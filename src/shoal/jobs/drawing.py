@@ -23,6 +23,7 @@ from shoal.core.codec import Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
 from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Sampler
 from shoal.core.records import Sequences
+from shoal.core.stream import Slot
 from shoal.jobs.census import Census
 from shoal.jobs.inputs import Layout
 from shoal.mechanisms.queries import LinearQuery
@@ -124,6 +125,16 @@ class Charging:
         when = period or self.period
         key = _encode([self.job, subject, when, plan.fingerprint, *step])
         return Charge(plan=plan, subject=subject, period=when, requester=self.requester, key=key)
+
+    def slot(self, plan: Plan, subject: str, period: str, *step: int) -> Slot:
+        """Return what a step of a stream is charged under; its key is that of `charge`."""
+        charge = self.charge(plan, subject, period, *step)
+        return Slot(
+            subject=charge.subject,
+            period=charge.period,
+            requester=charge.requester,
+            key=charge.key,
+        )
 
     def charge_unit(self, plan: Plan, census: Census, unit: int, layout: Layout | None) -> Charge:
         """Return the charge of a unit, as a part of its series where the layout says so."""

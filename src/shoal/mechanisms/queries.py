@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Rational
@@ -18,6 +18,7 @@ from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Stream
 from shoal.core.records import Sequences, checked_states, label, sequences
 from shoal.core.registry import load
+from shoal.core.stream import Price, Slot, Step, run_batch
 from shoal.core.task import Model, Query
 
 SUMS_ONLY = "the exact loss is computed for sums over entries only"
@@ -360,9 +361,6 @@ def project(values: tuple[Fraction, ...], total: Fraction) -> tuple[Fraction, ..
 # than one of them, and the promise of a plan is about the whole series. Proof: running.md.
 
 
-Settle = Callable[[Callable[[], Answer]], Answer]  # what charges before it draws
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class InSteps(Value):
     """The answer of `query` for each `every` entries of a series, one after the other.
@@ -475,32 +473,33 @@ class Running(Additive):
         return RunningState(first, 0, 0, (0,) * len(self.query.labels))
 
     def step(
-        self, state: RunningState, observed: Any, rng: Rng, settle: Settle | None = None
+        self, state: RunningState, observed: Any, rng: Rng
     ) -> tuple[RunningState, Answer | None]:
-        """The state after an entry (None: it was not read), and the answer of a step that ended.
+        """Return the state after an entry and, where it ends a step, the noisy answer.
 
-        An entry that was not read adds nothing. That it was not must not depend on the series,
-        given what was released before.
+        `observed` is None for an entry that was not read, which adds nothing. That it was not must
+        not depend on the series, given what was released before.
         """
-        after = self._with(state, observed)
+        after = self.count(state, observed)
         if after.over < self.query.every:
             return after, None
-
-        def drawn() -> Answer:
-            return self._noisy(after.sums, self.query.labels, rng)
-
-        answer = drawn() if settle is None else settle(drawn)
+        answer = self._noisy(after.sums, self.query.labels, rng)
         return self.init(after.first + after.over), replace(answer, entries=after.read)
 
-    def _with(self, state: RunningState, observed: Any) -> RunningState:
+    def count(self, state: RunningState, observed: Any) -> RunningState:
+        """Return the open step with one more entry, None for one that was not read."""
         if observed is None:
             return replace(state, over=state.over + 1)
+        row = self.query.query.multiples()[self.state_of(observed)]
+        sums = tuple(a + b for a, b in zip(state.sums, row, strict=True))
+        return replace(state, over=state.over + 1, read=state.read + 1, sums=sums)
+
+    def state_of(self, observed: Any) -> int:
+        """Return the index of the state an entry has; refused when the model has no such state."""
         states = self.query.states
         if label(observed) not in states:
             raise InputError("an entry is no state of the model; give one of its states, or None")
-        row = self.query.query.multiples()[states.index(label(observed))]
-        sums = tuple(a + b for a, b in zip(state.sums, row, strict=True))
-        return replace(state, over=state.over + 1, read=state.read + 1, sums=sums)
+        return states.index(label(observed))
 
     def draw(self, records: Sequences, rng: Rng) -> Answer:
         """The noisy answers of all whole steps of a series that is over."""
@@ -552,20 +551,66 @@ class RunningStream(Stream):
         With a ledger a step is charged before it is drawn, under a key made of its place: drawn
         again after a stop it gives what was stored.
         """
-        source, plan = source_for(ledger, rng), self.plan
+        source = source_for(ledger, rng)
+        if observed is not None:
+            running(self.plan).state_of(observed)  # refused before anything is charged
+        slot = Slot(subject=subject, period=period, requester=requester)
+        (result,) = run_batch([Step(self, slot, observed)], ledger, source)
+        return result.after(), result.output.release
 
-        def settle(draw: Callable[[], Answer]) -> Answer:
-            if ledger is None:
-                return draw()
-            span = (self.state.first, self.state.first + running(plan).query.every)
-            key = json.dumps([subject, period, plan.fingerprint, *span], ensure_ascii=False)
-            who = {"subject": subject, "period": period, "requester": requester, "key": key}
-            charge = Charge(plan=plan, part=Part(span=span), **who)  # type: ignore[arg-type]
-            return ledger.settle(charge, lambda: plan.released(draw(), secure=True)).answer
+    def price(self, slot: Slot) -> Price:
+        """Return the price of the next entry: only the last one of a step costs something."""
+        first, every = self.state.first, running(self.plan).query.every
+        if not slot.read or self.state.over + 1 < every or not slot.subject:
+            return Price(slot, None)
+        span, plan = (first, first + every), self.plan
+        key = json.dumps([slot.subject, slot.period, plan.fingerprint, *span], ensure_ascii=False)
+        charge = Charge(
+            plan=plan,
+            subject=slot.subject,
+            period=slot.period,
+            requester=slot.requester,
+            key=key,
+            part=Part(span=span),
+        )
+        return Price(slot, charge)
 
-        state, answer = running(plan).step(self.state, observed, source, settle)
-        shown = None if answer is None else plan.released(answer, secure=source.secure)
-        return replace(self, state=state), shown
+    def draw(self, price: Price, reading: Any, rng: Rng) -> RunningOutput:
+        """Return the step with one more entry, and its noisy sums where that is the last one.
+
+        A step whose last entry is known to be skipped by everybody is dropped without a release.
+        """
+        body = running(self.plan)
+        if not price.slot.read and self.state.over + 1 == body.query.every:
+            return RunningOutput(body.init(self.state.first + body.query.every), None)
+        state, answer = body.step(self.state, reading, rng)
+        shown = None if answer is None else self.plan.released(answer, secure=rng.secure)
+        return RunningOutput(state, shown)
+
+    def absorb(self, price: Price, output: RunningOutput) -> RunningStream:
+        """Return the stream after an entry."""
+        return replace(self, state=output.state)
+
+    def to_release(self, price: Price, output: RunningOutput) -> Release:
+        """Return the release as a ledger stores it: how many entries were read is not in it."""
+        assert output.release is not None  # only steps that end are charged
+        answer = replace(output.release.answer, entries=None)
+        return self.plan.released(answer, secure=output.release.secure)
+
+    def resume(self, price: Price, reading: Any, stored: Release, rng: Rng) -> RunningOutput:
+        """Return the stored sums of a step, with how many entries this stream has read of it."""
+        body = running(self.plan)
+        after = body.count(self.state, reading)
+        answer = replace(stored.answer, entries=after.read)
+        state = body.init(after.first + after.over)
+        return RunningOutput(state, self.plan.released(answer, secure=True))
+
+
+class RunningOutput(NamedTuple):
+    """The open step after an entry, which is private, and the release of one that ended."""
+
+    state: RunningState
+    release: Release | None
 
 
 def running(plan: Plan) -> Running:

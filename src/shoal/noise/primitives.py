@@ -21,7 +21,7 @@ from shoal.core.errors import InputError
 if TYPE_CHECKING:
     from shoal.geometry.body import Body
 
-__all__ = ["SeededRng", "SystemRng", "Unread"]
+__all__ = ["SeededRng", "SystemRng"]
 
 
 class SeededRng:
@@ -46,33 +46,6 @@ class SeededRng:
         words = np.asarray(self._stream.random_raw(count), dtype=np.uint64)
         words.setflags(write=False)  # as the system's are, so that compiled code is made once
         return words
-
-
-class Unread:
-    """A source whose last words were looked at but not used: it gives them first, once.
-
-    For a draw that is begun in compiled code and taken again from its beginning on Python's
-    integers: the same words make the same draw. To be used within that draw and then dropped.
-    """
-
-    def __init__(self, words: NDArray[np.uint64], rng: Rng) -> None:
-        self._left = words
-        self._rng = rng
-
-    @property
-    def secure(self) -> bool:
-        """Whether the source behind it is."""
-        return self._rng.secure
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words, read-only: of those given back, then of the source."""
-        check_count(count)
-        first, self._left = self._left[:count], self._left[count:]
-        if len(first) == count:
-            return first
-        both = np.concatenate([first, self._rng.words(count - len(first))])
-        both.setflags(write=False)
-        return both
 
 
 # The exact scalar laws on Python integers, written to be read as a proof.

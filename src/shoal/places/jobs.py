@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.core.charge import Charge, Rng, StreamStep, SystemRng
+from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import (
     BudgetError,
@@ -25,7 +25,8 @@ from shoal.core.errors import (
     OtherHistory,
     OverBudget,
 )
-from shoal.core.plan import Plan, Release
+from shoal.core.plan import Plan
+from shoal.core.stream import Slot, Step, run_batch
 from shoal.data.rows import coded, texts
 from shoal.events.automaton import PathLaw
 from shoal.jobs.census import Census
@@ -39,8 +40,7 @@ from shoal.places.machine import LocationMachine, grid_in_km, machine_of
 from shoal.places.map import Grid
 from shoal.places.packed import LocationRelease, read_state, write_state
 from shoal.places.runtime import StateLocator
-from shoal.places.step import StepNoise
-from shoal.places.stream import LocationStream, law_name, of_output, output
+from shoal.places.stream import LocationStream
 from shoal.places.tracks import NO_TIMES
 from shoal.places.walk import grid_of
 
@@ -215,13 +215,13 @@ def release_traces(
     places = np.where(census.values < 0, SKIPPED, place[census.values])
     by_rows = watch is not None and watch.law(machine_of(plan).chain).clock is None
     times = census.times if by_rows else None
-    fleet = Fleet(plan, census, places, seed, charging, refused, times)
+    batch = TraceBatch(plan, census, places, seed, charging, refused, times)
     for begin in range(0, len(traces), STREAMS_AT_ONCE):
-        fleet.sail(traces[begin : begin + STREAMS_AT_ONCE])
+        batch.run(traces[begin : begin + STREAMS_AT_ONCE])
     done = {trace.unit: 0 for trace in traces}
-    for step, trace, _ in fleet.rows:
+    for step, trace, _ in batch.rows:
         done[trace.unit] += 1 if trace.sizes is None else trace.sizes[step]
-    return _table(plan, census, fleet.rows, secure=seed is None), done, refused
+    return _table(plan, census, batch.rows, secure=seed is None), done, refused
 
 
 def _whole(traces: list[Trace], refused: dict[int, str]) -> list[Trace]:
@@ -251,109 +251,66 @@ def _in_slots(
     return found
 
 
-class Fleet:
-    """Streams of a plan that are stepped together, and who of them was `refused`, with the reason.
+@dataclass(slots=True)
+class TraceBatch:
+    """Streams of a plan that are stepped together, and which units were `refused`, with the reason.
 
     `places` are the states of the census's rows, SKIPPED where there is none; `times` those of the
-    rows, where a ledger is to know the steps of a later run by them.
+    rows, where a ledger is to know the steps of a later run by them. `rows` collects what every
+    step has shown.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        census: Census,
-        places: Ints,
-        seed: int | None,
-        charging: Charging | None,
-        refused: dict[int, str],
-        times: Ints | None = None,
-    ) -> None:
-        self._plan, self._census, self._places = plan, census, places
-        self._times = times
-        self._seed, self._charging, self._refused = seed, charging, refused
-        self._system, self._names = SystemRng(), plan.task.query.states
-        self.rows: list[ShownStep] = []
+    plan: Plan
+    census: Census
+    places: Ints
+    seed: int | None
+    charging: Charging | None
+    refused: dict[int, str]
+    times: Ints | None = None
+    rows: list[ShownStep] = field(default_factory=list)
 
-    def sail(self, traces: list[Trace]) -> None:
+    def run(self, traces: list[Trace]) -> None:
         """Step all streams, from their first row to the last row of the longest."""
-        begun = LocationStream.begin(self._plan)
-        streams = dict.fromkeys(traces, begun)
-        rngs = {trace: self._source(trace) for trace in traces}
-        for step in range(traces[0].length if traces else 0):
-            streams = {trace: one for trace, one in streams.items() if trace.length > step}
-            rows = {trace: trace.rows[step] for trace in streams}
-            here = {t: SKIPPED if r == NO_ROW else int(self._places[r]) for t, r in rows.items()}
-            if self._charging is None:
-                for trace, stream in streams.items():
-                    name = None if here[trace] == SKIPPED else self._names[here[trace]]
-                    streams[trace], shown = stream.read(name, rng=rngs[trace])
-                    self._show(step, trace, shown)
-                continue
-            settled = self._charged(streams, here, step, self._charging)
-            streams = {trace: streams[trace] for trace in settled}
-            for trace, (offered, z) in settled.items():
-                at = self._at(trace, step)
-                streams[trace], shown = streams[trace].absorb(offered, z, at=at)
-                self._show(step, trace, shown)
+        begun, rngs = LocationStream.begin(self.plan), [self._source(trace) for trace in traces]
+        running = [(trace, begun, rng) for trace, rng in zip(traces, rngs, strict=True)]
+        ledger = None if self.charging is None else self.charging.ledger
+        for number in range(traces[0].length if traces else 0):
+            running = [one for one in running if one[0].length > number]
+            steps = [self._step(trace, stream, number, rng) for trace, stream, rng in running]
+            results, running = zip(running, run_batch(steps, ledger), strict=True), []
+            for (trace, _, rng), result in results:
+                if isinstance(result.error, BudgetError):
+                    self.refused[trace.unit] = _reason(result.error)
+                    continue
+                stream = result.after()
+                running.append((trace, stream, rng))
+                if trace.rows[number] != NO_ROW:
+                    self.rows.append((number, trace, stream.released()))
 
-    def _show(self, step: int, trace: Trace, shown: LocationRelease) -> None:
-        if trace.rows[step] != NO_ROW:
-            self.rows.append((step, trace, shown))
+    def _step(
+        self, trace: Trace, stream: LocationStream, number: int, rng: Rng | None
+    ) -> Step[LocationStream]:
+        """Return the step of a stream at its `number`-th row."""
+        row = trace.rows[number]
+        place = SKIPPED if row == NO_ROW else int(self.places[row])
+        at = "" if self.times is None or row == NO_ROW else str(int(self.times[row]))
+        slot = Slot(read=place != SKIPPED)
+        if self.charging is not None and slot.read:
+            subject, period = self.census.subjects[trace.unit], self.census.periods[trace.unit]
+            slot = self.charging.slot(self.plan, subject, period, trace.chain, number)
+            # an output of a stream that watches events has a key of its own, whoever asks
+            key = slot.key if stream.watched is None else None
+            slot = replace(slot, key=key, at=at)
+        elif at:
+            slot = replace(slot, at=at)
+        return Step(stream, slot, None if place == SKIPPED else place, rng)
 
-    def _at(self, trace: Trace, step: int) -> str:
-        """When the row of a step was taken; empty where the step is known by the clock."""
-        row = trace.rows[step]
-        return "" if self._times is None or row == NO_ROW else str(int(self._times[row]))
-
-    def _source(self, trace: Trace) -> Rng:
-        if self._seed is None:
-            return self._system
-        subject, period = self._census.subjects[trace.unit], self._census.periods[trace.unit]
-        return seeded_source(self._seed, self._plan, subject, f"{period}/{trace.chain}")
-
-    def _charged(
-        self,
-        streams: Mapping[Trace, LocationStream],
-        here: Mapping[Trace, int],
-        step: int,
-        charging: Charging,
-    ) -> dict[Trace, tuple[Any, tuple[int, ...] | None]]:
-        """Who may go on, with the output of the step as the ledger stored it; None: none drawn."""
-        offers = {t: one.offer(read=here[t] != SKIPPED) for t, one in streams.items()}
-        noises = {trace: noise for trace, (noise, _) in offers.items() if noise is not None}
-        asked = list(noises)
-        charges = []
-        for trace, noise in noises.items():
-            history = streams[trace].next_output(offers[trace][1], self._at(trace, step))
-            charges.append(self._charge(trace, step, charging, noise, history))
-
-        def sample(some: list[int]) -> list[Release]:
-            drawn = [(noises[asked[at]].law, here[asked[at]]) for at in some]
-            return [output(self._plan, law.draw(at, self._system)) for law, at in drawn]
-
-        outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(streams)
-        settled = charging.ledger.settle_all(charges, sample) if asked else []
-        for trace, outcome in zip(asked, settled, strict=True):
-            if isinstance(outcome, BudgetError):
-                self._refused[trace.unit] = _reason(outcome)
-                del outputs[trace]
-            else:
-                outputs[trace] = outcome.answer.multiples
-        return {trace: (offers[trace][1], z) for trace, z in outputs.items()}
-
-    def _charge(
-        self,
-        trace: Trace,
-        step: int,
-        charging: Charging,
-        noise: StepNoise,
-        history: StreamStep | None,
-    ) -> Charge:
-        """The charge of a step; where events are watched, of the one output everybody gets."""
-        subject, period = self._census.subjects[trace.unit], self._census.periods[trace.unit]
-        charge = charging.charge(self._plan, subject, period, trace.chain, step)
-        charge = replace(charge, eta=noise.eta, noise=law_name(noise) if history is None else "")
-        return charge if history is None else of_output(charge, history)
+    def _source(self, trace: Trace) -> Rng | None:
+        """Return the predictable source of a stream of a seeded job; None: the system's."""
+        if self.seed is None:
+            return None
+        subject, period = self.census.subjects[trace.unit], self.census.periods[trace.unit]
+        return seeded_source(self.seed, self.plan, subject, f"{period}/{trace.chain}")
 
 
 def _reason(refusal: BudgetError) -> str:

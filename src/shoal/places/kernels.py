@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.geometry.graph_kernels import stage_parts
-from shoal.geometry.kernels import cross, diamond, inside
+from shoal.geometry.kernels import cross, inside
 from shoal.noise.knorm_kernels import (
-    ACCEPTED,
     LN2_HIGH,
     LN2_LOW,
     LOG2_INVERSE,
-    REJECTED,
-    UNDECIDED,
     norm_of,
-    plane_attempt,
 )
-from shoal.places.runtime import REACH, SHOWN
+from shoal.places.runtime import SHOWN
 
 # sums closer to the wanted share than this, and rounding, are decided elsewhere
 SHARE_CLOSE = 1e-12
@@ -336,152 +331,6 @@ def _pair(belief: Any, top: Any, rank: int) -> Any:
 # A whole step in one call: words in, an output and what it says out. Whatever must be decided
 # exactly, repaired or formed in logarithms is handed back: the caller takes the step again, the
 # plain way, with the same words, and so arrives at the same output.
-
-
-NO_MEMBER = (np.int64(-1), 0.0)
-HANDED_BACK = (False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NO_MEMBER, NO_MEMBER, NO_MEMBER))
-
-
-@njit(cache=True)
-def first_kept(
-    words: Any, epsilon: float, shares: Any, outwards: Any, vertices: Any
-) -> tuple[int, int, int]:
-    """(verdict, x, y): the first attempt that is not rejected, three words each."""
-    for start in range(0, len(words) - 2, 3):
-        verdict, x, y = plane_attempt(words[start : start + 3], epsilon, shares, outwards, vertices)
-        if verdict != REJECTED:
-            return verdict, x, y
-    return UNDECIDED, 0, 0
-
-
-@njit(cache=True)
-def released(
-    prior: Any,
-    values: Any,
-    members: Any,
-    answers: Any,
-    vertices: Any,
-    shares: Any,
-    outwards: Any,
-    epsilon: float,
-    place: int,
-    words: Any,
-    single: Any,
-) -> Any:
-    """(done, x, y, best, east, north, spread, degree, shown) of a state that answers.
-
-    Writes the belief after the output (x, y) to `single`. Not done, and the rest means nothing: no
-    attempt was clearly kept, the output is out of reach, or beliefs underflow.
-    """
-    verdict, x, y = first_kept(words, epsilon, shares, outwards, vertices)
-    x += answers[place, 0]
-    y += answers[place, 1]
-    if verdict != ACCEPTED or max(abs(x), abs(y)) >= REACH:
-        return HANDED_BACK
-    belief = np.empty(len(prior))
-    total, best, east, north, spread, degree, shown = absorbed(
-        prior, values, members, answers, vertices, epsilon, x, y, belief, single
-    )
-    return total >= LOSES_NOTHING, x, y, best, east, north, spread, degree, shown
-
-
-@njit(cache=True)
-def step_at(
-    belief: Any,
-    pointers: Any,
-    sources: Any,
-    weights: Any,
-    values: Any,
-    members: Any,
-    answers: Any,
-    vertices: Any,
-    shares: Any,
-    outwards: Any,
-    epsilon: float,
-    place: int,
-    words: Any,
-    single: Any,
-) -> Any:
-    """A step whose noise is known: what `released` returns."""
-    prior, drawn = predict(pointers, sources, weights, belief), (epsilon, place, words, single)
-    return released(prior, values, members, answers, vertices, shares, outwards, *drawn)
-
-
-@njit(cache=True)
-def likely_stage(
-    belief: Any,
-    pointers: Any,
-    sources: Any,
-    weights: Any,
-    possible: Any,
-    share: float,
-    graph: Any,
-    epsilon: float,
-) -> Any:
-    """(ready, (prior, members, answers, vertices), count, joined, loss, added): a δ-location set.
-
-    The stage of a step as it follows from the belief: the size of the set, whether the policy
-    joins any of it, the edges of the repair, η. Not ready: it must be found the plain way.
-    """
-    prior = predict(pointers, sources, weights, belief)
-    clear, members = likely(prior, possible, share)
-    count = np.sum(members)
-    ready, vertices, _, _, added, _, answers, joined, loss = stage_parts(graph, members, epsilon)
-    return clear and ready, (prior, members, answers, vertices), count, joined, loss, added
-
-
-@njit(cache=True)
-def step_from(
-    prior: Any,
-    members: Any,
-    answers: Any,
-    vertices: Any,
-    values: Any,
-    epsilon: float,
-    place: int,
-    words: Any,
-    single: Any,
-) -> Any:
-    """A step from a stage that `likely_stage` made: what `released` returns."""
-    shares, outwards = diamond(vertices)
-    drawn = epsilon, place, words, single
-    return released(prior, values, members, answers, vertices, shares, outwards, *drawn)
-
-
-@njit(cache=True)
-def step_among_likely(
-    belief: Any,
-    pointers: Any,
-    sources: Any,
-    weights: Any,
-    values: Any,
-    possible: Any,
-    share: float,
-    graph: Any,
-    epsilon: float,
-    place: int,
-    words: Any,
-    single: Any,
-    added: Any,
-) -> Any:
-    """A step on a δ-location set in one call: `likely_stage`, then `step_from`.
-
-    (count, joined, repairs, loss, released), with the edges of the repair written to `added`. Not
-    done either when the stage is not ready.
-    """
-    ready, parts, count, joined, loss, edges = likely_stage(
-        belief, pointers, sources, weights, possible, share, graph, epsilon
-    )
-    for k in range(len(edges)):
-        added[k, 0], added[k, 1] = edges[k, 0], edges[k, 1]
-    if not ready:
-        return count, False, 0, 0.0, HANDED_BACK
-    prior, members, answers, vertices = parts
-    done = step_from(prior, members, answers, vertices, values, epsilon, place, words, single)
-    return count, joined, len(edges), loss, done
-
-
-# Mass carried to the nearest places that have room: what a check of events asks.
 
 
 @njit(cache=True)

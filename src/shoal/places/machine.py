@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import partial
@@ -16,22 +16,17 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import positive, significant
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets
-from shoal.noise.knorm import SPARE
-from shoal.noise.primitives import Unread
 from shoal.places.map import Grid
 from shoal.places.packed import LocationRelease, LocationState
 from shoal.places.queries import EventWatch, Measurement
 from shoal.places.runtime import (
-    Belief,
     Bytes,
     Posterior,
-    Reached,
     Reading,
     Runtime,
     StepPrior,
     carried,
     seen,
-    shown_states,
     single_precision,
 )
 from shoal.places.step import NOISES, Places, StepNoise
@@ -58,11 +53,7 @@ EVENT_KEPT = (
 NOISE_RARELY_FARTHER = 20.0
 
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
-Draw = Callable[[], tuple[int, ...] | None]  # the output of a step; None when there is none
-Settle = Callable[[Fraction | None, Draw], tuple[int, ...] | None]  # charges η, then draws
 Shaped = tuple[int, bool, float, list[list[int]]]  # of a step's noise |C|, `joined`, η, repairs
-Taken = tuple[tuple[int, ...], Posterior, Shaped]  # an output, what it says, and its noise
-LikelyStage = tuple[tuple[Any, ...], Shaped]  # (prior, members, answers, vertices) before a draw
 _DERIVED: Any = {"stored": False}  # follows from the fields, and is made again on load
 
 
@@ -85,7 +76,6 @@ class LocationMachine(Value):
     noise: str = "k-norm"
     watch: EventWatch | None = field(init=False, repr=False, metadata=_DERIVED)
     runtime: Runtime = field(init=False, repr=False, metadata=_DERIVED)
-    _compiled: CompiledSteps | None = field(init=False, repr=False, metadata=_DERIVED)
 
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
@@ -93,10 +83,7 @@ class LocationMachine(Value):
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "watch", self.places.watch)
         runtime = Runtime(self)
-        compiled = self.query.dimension == 2 and runtime.motion.memory == 1
-        steps = CompiledSteps(runtime) if compiled and self.query.estimate == "squared" else None
         object.__setattr__(self, "runtime", runtime)
-        object.__setattr__(self, "_compiled", steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What other processes need to make the machine again: its fields, not what it keeps."""
@@ -129,82 +116,42 @@ class LocationMachine(Value):
         return LocationState(time, single_precision(belief), support, known_start=start is not None)
 
     def step(
-        self, state: LocationState, observed: Reading, rng: Rng, settle: Settle | None = None
+        self, state: LocationState, observed: Reading, rng: Rng
     ) -> tuple[LocationState, LocationRelease]:
-        """The state after this step, and what may be shown. None observed: a skipped step.
+        """Return the state after this step, and what may be shown; None observed: it is skipped.
 
-        A pure function of its arguments and the words of `rng`. `settle(eta, draw)` charges the
-        step before it draws, in whatever transaction it likes, and returns what was drawn or, of
-        a step that was charged before, what was drawn then. Compiled where it can be.
+        A pure function of its arguments and the words of `rng`. Charged steps go through
+        `shoal.core.stream.run_batch`.
         """
         if self.watch is not None:
             self.refuse_events("a step by itself")
-        if observed is None:
-            return self.absorb(state, (), secure=rng.secure)
-        place = self.runtime.locator.state_of(observed)
-        reached = self.runtime.reach(state.time, state.support)
-        if settle is None:
-            taken, z = self._taken(state, reached, place, rng)
-        else:
-            taken, z = self._settled(state, reached, place, rng, settle)
-        if taken is None or taken[0] != z:  # the plain way, or what an earlier charge drew
-            return self.absorb(state, () if z is None else ((self, z),), secure=rng.secure)
-        _, found, shaped = taken
-        spent, far = self.runtime.promise, found.best < -NOISE_RARELY_FARTHER
-        return self._after(state, found, reached.packed, z, shaped, (False, far), spent, rng.secure)
-
-    def _taken(
-        self,
-        state: LocationState,
-        reached: Reached,
-        place: int,
-        rng: Rng,
-        stage: LikelyStage | None = None,
-    ) -> tuple[Taken | None, tuple[int, ...] | None]:
-        """All that follows from a step's output where compiled code took the step, and the output.
-
-        None where the plain way drew it, with the words that compiled code had read.
-        """
-        if self._compiled is not None:
-            taken, rng = self._compiled.step(state.time, state.belief, reached, place, rng, stage)
-            if taken is not None:
-                return taken, taken[0]
-        return None, self._drawn(state, place, rng)
-
-    def _settled(
-        self, state: LocationState, reached: Reached, place: int, rng: Rng, settle: Settle
-    ) -> tuple[Taken | None, tuple[int, ...] | None]:
-        """The same, charged first. An output of an earlier charge is not what was taken now."""
-        stage, taken = None, None
-        if reached.noise is None and self._compiled is not None:
-            stage = self._compiled.stage(state.time, state.belief, reached)
-        if stage is None:
-            noise = reached.noise or self.prior(state).noise
-            eta, drawn = noise.eta, noise.count > 1
-        else:
-            eta, drawn = Fraction(stage[1][2]), True  # of two states or more, on no line
-
-        def draw() -> tuple[int, ...] | None:
-            nonlocal taken
-            taken, z = self._taken(state, reached, place, rng, stage)
-            return z
-
-        z = settle(eta, draw) if drawn else None
-        return taken, z
+        place, prior = self.known(observed), self.prior(state)
+        outputs: Outputs = ()
+        if place is not None and prior.noise.count > 1:
+            outputs = ((self, prior.noise.law.draw(place, rng)),)
+        return self.absorb(state, outputs, secure=rng.secure, prior=prior)
 
     def answer(self, state: LocationState, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
         """One output for the state observed; None when only one state is possible."""
-        return self._drawn(state, self.runtime.locator.state_of(observed), rng)
+        noise, place = self.prior(state).noise, self.runtime.locator.state_of(observed)
+        return noise.law.draw(place, rng) if noise.count > 1 else None
 
     def absorb(
-        self, state: LocationState, outputs: Outputs, *, secure: bool = True
+        self,
+        state: LocationState,
+        outputs: Outputs,
+        *,
+        secure: bool = True,
+        prior: StepPrior | None = None,
     ) -> tuple[LocationState, LocationRelease]:
         """The state after outputs that were drawn, by this machine first: public, no randomness.
+
+        `prior` is that of the state, if it is known already.
 
         Several machines on the same chain and policy may answer at one step, with noise as in
         `noises`; epsilons add. Xiao & Xiong 2016, Theorem 7.1.
         """
-        runtime, prior = self.runtime, self.prior(state)
+        runtime, prior = self.runtime, prior or self.prior(state)
         machines = [machine for machine, _ in outputs]
         noises = self.noises(state, machines) if outputs else []
         given = [(each, z) for each, (_, z) in zip(noises, outputs, strict=True)]
@@ -234,10 +181,6 @@ class LocationMachine(Value):
     def prior(self, state: LocationState) -> StepPrior:
         """Belief, support and noise of the next step."""
         return self.runtime.prior(state.time, state.belief, state.support)
-
-    def _drawn(self, state: LocationState, place: int, rng: Rng) -> tuple[int, ...] | None:
-        noise = self.prior(state).noise
-        return noise.law.draw(place, rng) if noise.count > 1 else None
 
     def _after(
         self,
@@ -329,85 +272,3 @@ def _warnings(count: int, joined: bool, tells: bool, far: bool) -> tuple[str, ..
     if far:
         found.append(FAR_OFF)
     return tuple(found)
-
-
-# The compiled twin of a step: planar K-norm streams in one call, where nothing must be decided
-# exactly.
-
-
-# what `compiled_draws` reads for one draw: a step taken again, the plain way, reads the same
-WORDS = 3 * (3 + SPARE)
-
-
-class CompiledSteps:
-    """The steps of one machine that compiled code can take from beginning to end.
-
-    For answers in the plane, estimates of least squared error and chains of memory 1. Nothing is
-    kept from one step to the next: a step follows from its arguments alone.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        from shoal.places import kernels
-
-        self._kernels: Any = kernels
-        motion = runtime.motion
-        # steps that move alike share their matrix: asked for once
-        self._moves = motion.forward[0] if motion.homogeneous else None
-        self._motion, self._values = motion, runtime.values
-        self._graph, self._rate, self._share = runtime.graph, runtime.rate, runtime.share
-
-    def stage(self, time: int, belief: Belief, reached: Reached) -> LikelyStage | None:
-        """What a step on a location set is charged and drawn from; None: go the plain way."""
-        moves = self._matrix(time)
-        if moves is None or self._graph is None:
-            return None
-        given = belief, moves.indptr, moves.indices, moves.data
-        ready, parts, count, joined, eta, added = self._kernels.likely_stage(
-            *given, reached.support, self._share, self._graph, self._rate
-        )
-        return (parts, (count, joined, eta, added.tolist())) if ready else None
-
-    def step(
-        self,
-        time: int,
-        belief: Belief,
-        reached: Reached,
-        place: int,
-        rng: Rng,
-        stage: LikelyStage | None = None,
-    ) -> tuple[Taken | None, Rng]:
-        """Step `time` of a stream at state `place`, and the source as it is after it.
-
-        None: the step must be taken the plain way, with the source returned, which gives the
-        words that were read here once more.
-        """
-        moves, noise = self._matrix(time), reached.noise
-        planar = self._graph if noise is None else noise.planar
-        if moves is None or planar is None:
-            return None, rng
-        words = rng.words(WORDS)
-        single = np.empty(len(belief), dtype=np.float32)
-        given = belief, moves.indptr, moves.indices, moves.data, self._values
-        drawn = self._rate, place, words, single
-        if noise is not None:
-            shaped = noise.count, noise.joined, noise.spread, noise.added
-            told = self._kernels.step_at(*given, *planar, *drawn)
-        elif stage is not None:
-            parts, shaped = stage
-            told = self._kernels.step_from(*parts, self._values, *drawn)
-        else:
-            edges = np.empty((len(belief), 2), dtype=np.int64)
-            count, joined, repairs, eta, told = self._kernels.step_among_likely(
-                *given, reached.support, self._share, planar, *drawn, edges
-            )
-            shaped = count, joined, eta, edges[:repairs].tolist() if repairs else []
-        done, x, y, best, east, north, spread, degree, shown = told
-        if not done:
-            return None, Unread(words, rng)
-        single.setflags(write=False)
-        top = shown_states(shown, len(belief))
-        found = Posterior(single, reached.support, (east, north), spread, top, degree, best)
-        return ((x, y), found, shaped), rng
-
-    def _matrix(self, time: int) -> Any:
-        return self._moves if time and self._moves is not None else self._motion.matrix(time)

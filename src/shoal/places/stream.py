@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from shoal.core.charge import (
     Ledger,
     Rng,
     StreamStep,
-    SystemRng,
     empty_history,
     output_key,
     source_for,
@@ -35,9 +33,10 @@ from shoal.core.plan import (
     Repeated,
     Stream,
 )
+from shoal.core.stream import Denied, Price, Slot, Step, Stored, look_up, run_batch
 from shoal.events.secrets import Events
 from shoal.places.events import Offered, Watched, guard_of, replay
-from shoal.places.machine import Draw, LocationMachine, machine_of
+from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.packed import (
     Kept,
     LocationRelease,
@@ -50,9 +49,10 @@ from shoal.places.packed import (
     to_bytes,
 )
 from shoal.places.rows import watched as with_events
+from shoal.places.runtime import StepPrior
 from shoal.places.step import StepNoise
 
-Step = tuple["LocationStream", LocationRelease]
+StepPair = tuple["LocationStream", LocationRelease]
 
 
 class Aside(NamedTuple):
@@ -127,7 +127,7 @@ class LocationStream(Stream):
     def machine(self) -> LocationMachine:
         return machine_of(self.plan)
 
-    def read(self, observed: Any, *, rng: Rng | None = None, **account: Any) -> Step:
+    def read(self, observed: Any, *, rng: Rng | None = None, **account: Any) -> StepPair:
         """The stream after a reading, and what may be shown.
 
         `observed` is a state's name or (latitude, longitude); None skips the step. `account` names
@@ -156,19 +156,28 @@ class LocationStream(Stream):
         moved, release = self.read(observed, **options)
         return replace(moved, last=at), Fresh(release)
 
-    def recovered(self, ledger: Ledger, **names: Any) -> Step | None:
+    def recovered(self, ledger: Ledger, **names: Any) -> StepPair | None:
         """The stream after a step that was charged under `key` and never told; None: there is none.
 
         For a stop between charge and storing the stream: the ledger holds the output.
         """
 
-        account = self._account(_StoredOnly(ledger), names)
-        anywhere = self.machine.query.states[0]  # nothing is drawn
-        try:
-            found = self._stepped(anywhere, SystemRng(), account)
-        except (_NotStored, BudgetError):
+        price = self.price(Slot(**names))
+        if price.charge is None:
             return None
-        return None if found[1].z is None else found
+        verdict = look_up(ledger, price.charge)
+        if isinstance(verdict, Denied) and not isinstance(verdict.reason, BudgetError):
+            raise verdict.reason
+        if not isinstance(verdict, Stored) or verdict.output is None:
+            return None
+        moved = self.absorb(price, LocationOutput(verdict.output.answer.multiples, True))
+        return moved, moved.released()
+
+    def released(self) -> LocationRelease:
+        """Return what the last step showed."""
+        if self.shown is None:
+            raise InputError("the stream has shown nothing yet; read a first step")
+        return self.shown
 
     def to_bytes(self) -> bytes:
         """Where the stream stands, without the plan: some 2 kB where its JSON has 88."""
@@ -209,7 +218,7 @@ class LocationStream(Stream):
         rng: Rng | None = None,
         ledger: Ledger | None = None,
         **names: Any,
-    ) -> Step:
+    ) -> StepPair:
         """One step at which several measurements are released; their epsilons add.
 
         `others` are plans on the same chain and policy with other queries or noise. One repair
@@ -219,63 +228,91 @@ class LocationStream(Stream):
         Xiao & Xiong 2016, Theorem 7.1.
         """
         source, machine = source_for(ledger, rng), machine_of(self.plan)
-        account = None if ledger is None else self._account(ledger, names)
+        place = machine.known(observed)
+        account = {} if ledger is None else names
+        slot = Slot(read=place is not None, **account)
         if not others:
-            return self._stepped(observed, source, account)
+            (result,) = run_batch([Step(self, slot, place)], ledger, source)
+            moved = result.after()
+            return moved, moved.released()
         self._check(others)
-        if observed is None or machine.prior(self.state).noise.count < 2:
+        if place is None or machine.prior(self.state).noise.count < 2:
             return self.skip()
-        plans, place = (self.plan, *others), machine.runtime.locator.state_of(observed)
+        plans = (self.plan, *others)
         noises = machine.noises(self.state, [machine_of(plan) for plan in plans])
-        outputs = []
-        for number, (plan, noise) in enumerate(zip(plans, noises, strict=True)):
-            draw = partial(noise.law.draw, place, source)
-            if account is None:
-                z = draw()
-            else:
-                part, name = account.part(number), law_name(noise)
-                z = part.settle(plan, noise.eta, draw, noise=name)
-            outputs.append((machine_of(plan), z))
-        return self._moved(*machine.absorb(self.state, outputs, secure=source.secure))
+        asked = [
+            Step(Question(plan, noise), slot if number == 0 else _part(slot, number), place)
+            for number, (plan, noise) in enumerate(zip(plans, noises, strict=True))
+        ]
+        answers = [result.after() for result in run_batch(asked, ledger, source)]
+        outputs = [(machine_of(one.plan), one.z or ()) for one in answers]
+        state, release = machine.absorb(self.state, outputs, secure=source.secure)
+        return self._moved(state, release, None), release
 
-    def _account(self, ledger: Ledger, names: dict[str, Any]) -> StepAccount:
-        """Who is charged; a stream that watches events has one output a step, whoever asks.
+    def price(self, slot: Slot) -> Price:
+        """Return what the next step costs and the noise it draws with: both follow from outputs.
 
-        Its outputs are charged under keys made of their number: drawn twice, the two would tell
-        more of an event than is promised, and no rule of the ledger could add them.
+        A stream that watches events has one output a step, whoever asks. Its outputs are charged
+        under keys made of their number: drawn twice, the two would tell more of an event than is
+        promised, and no rule of the ledger could add them.
         """
-        account = StepAccount(ledger, **names)
-        if self.watched is not None and (account.requester or account.key is not None):
+        law = self._law(read=slot.read)
+        if law.noise is None or not slot.subject:
+            return Price(slot, None, law)
+        if self.watched is not None and (slot.requester or slot.key is not None):
             raise InputError(
                 "the stream watches events, so a step has one output whoever asks; leave key and "
                 "requester out"
             )
-        return account
+        step = self._next_output(law.offered, slot.at)
+        charge = _charge(
+            self.plan, slot, law.noise.eta, law_name(law.noise) if step is None else ""
+        )
+        return Price(slot, charge if step is None else of_output(charge, step), law)
 
-    def _stepped(self, observed: Any, source: Rng, account: StepAccount | None) -> Step:
-        """A step with one question; with events at an ε at which no output tells too much."""
-        machine = machine_of(self.plan)
-        if self.watched is None:
-            settle = None if account is None else partial(self._settled, account)
-            return self._moved(*machine.step(self.state, observed, source, settle))
-        place, z = machine.known(observed), None
-        noise, offered = self.offer(read=place is not None)
-        at = "" if account is None else account.at
-        if noise is not None and place is not None:
-            draw = partial(noise.law.draw, place, source)
-            if account is None:
-                z = draw()
-            else:
-                step = self.next_output(offered, at)
-                z = account.settle(self.plan, noise.eta, draw, step)
-        return self.absorb(offered, z, secure=source.secure, at=at)
+    def draw(self, price: Price, reading: int | None, rng: Rng) -> LocationOutput:
+        """Return the noisy answer at a state, by its index; nothing where the law is none."""
+        noise: StepNoise | None = price.law.noise
+        if noise is None or reading is None:
+            return LocationOutput(None, rng.secure)
+        return LocationOutput(noise.law.draw(reading, rng), rng.secure)
 
-    def _settled(self, account: StepAccount, eta: Fraction | None, draw: Draw) -> tuple[int, ...]:
-        """The output of a step of a stream that watches no events: charged, or stored before."""
-        noise = law_name(self.machine.prior(self.state).noise) if eta is None else ""
-        return account.settle(self.plan, eta, draw, noise=noise)
+    def absorb(self, price: Price, output: LocationOutput) -> LocationStream:
+        """Return the stream after an output: the belief follows it, without randomness."""
+        machine, law, (z, secure) = self.machine, price.law, output
+        if self.watched is None or law.offered is None:
+            outputs = () if z is None else ((machine, z),)
+            after = machine.absorb(self.state, outputs, secure=secure, prior=law.prior)
+            return self._moved(*after, None)
+        guard = guard_of(self.plan, self.watched.watch)
+        step = self._next_output(law.offered, price.slot.at)
+        state, release, held = guard.absorb(self.state, law.offered, z, secure=secure)
+        watched = replace(self.watched, held=held)
+        if z is not None and step is not None:
+            history = step.after(z) if step.before else ""
+            watched = replace(watched, drawn=step.number + 1, history=history)
+        return self._moved(state, release, watched)
 
-    def next_output(self, offered: Offered | None, at: str = "") -> StreamStep | None:
+    def to_release(self, price: Price, drawn: LocationOutput) -> Release:
+        """Return an output as a ledger stores it."""
+        return output(self.plan, drawn.z)
+
+    def resume(
+        self, price: Price, reading: int | None, stored: Release, rng: Rng
+    ) -> LocationOutput:
+        """Return the output that a ledger stored of this step."""
+        return LocationOutput(stored.answer.multiples, True)
+
+    def _law(self, *, read: bool) -> LocationLaw:
+        """Return the noise the next step draws with, None for nothing; public."""
+        if self.watched is not None:
+            guard = guard_of(self.plan, self.watched.watch)
+            offered = guard.offer(self.state, self.watched.held, read=read)
+            return LocationLaw(offered.noise, offered, None)
+        prior = self.machine.prior(self.state)
+        return LocationLaw(prior.noise if read and prior.noise.count > 1 else None, None, prior)
+
+    def _next_output(self, offered: Offered | None, at: str) -> StreamStep | None:
         """Return where the output of an offered step stands in the stream's history.
 
         `at` is when its reading was taken, in words, where steps are counted by readings. None
@@ -292,46 +329,13 @@ class LocationStream(Stream):
             at=at,
         )
 
-    def offer(self, *, read: bool) -> tuple[StepNoise | None, Offered | None]:
-        """The noise the next step draws with, None for nothing, and what `absorb` asks; public."""
-        if self.watched is not None:
-            guard = guard_of(self.plan, self.watched.watch)
-            offered = guard.offer(self.state, self.watched.held, read=read)
-            return offered.noise, offered
-        noise = self.machine.prior(self.state).noise
-        return noise if read and noise.count > 1 else None, None
-
-    def absorb(
-        self,
-        offered: Offered | None,
-        z: Sequence[int] | None,
-        *,
-        secure: bool = True,
-        at: str = "",
-    ) -> Step:
-        """The stream after a step that drew `z`, None for nothing, from what was offered.
-
-        `at` as for `next_output`.
-        """
-        machine = self.machine
-        if self.watched is None or offered is None:
-            outputs = () if z is None else ((machine, z),)
-            return self._moved(*machine.absorb(self.state, outputs, secure=secure))
-        guard, step = guard_of(self.plan, self.watched.watch), self.next_output(offered, at)
-        state, release, held = guard.absorb(self.state, offered, z, secure=secure)
-        watched = replace(self.watched, held=held)
-        if z is not None and step is not None:
-            history = step.after(z) if step.before else ""
-            watched = replace(watched, drawn=step.number + 1, history=history)
-        return self._moved(state, release, watched)
-
     def _moved(
-        self, state: LocationState, release: LocationRelease, watched: Watched | None = None
-    ) -> Step:
+        self, state: LocationState, release: LocationRelease, watched: Watched | None
+    ) -> LocationStream:
         moved: LocationStream = unchecked(
             LocationStream, self.plan, state, self.last, release, watched
         )
-        return moved, release
+        return moved
 
     def event_beliefs(self) -> tuple[float, ...]:
         """What somebody who knows the chain and all outputs believes of each event watched."""
@@ -342,7 +346,7 @@ class LocationStream(Stream):
             return tuple(guard.priors)
         return guard.beliefs(self.watched.held, self.state.time - 1)
 
-    def skip(self, steps: int = 1) -> Step:
+    def skip(self, steps: int = 1) -> StepPair:
         """The stream after steps at which nothing is released: the belief moves on."""
         if steps < 1:
             raise InputError(f"steps is {steps}; skip at least one")
@@ -375,65 +379,72 @@ def step_key(subject: str, period: str, plan: Plan, time: int) -> str:
     return json.dumps([subject, period, plan.fingerprint, time], ensure_ascii=False)
 
 
-class _NotStored(Exception):
-    """What a ledger is told that would draw an output it does not hold."""
+class LocationOutput(NamedTuple):
+    """What one step drew, in lattice steps (None: nothing), and whether nobody can predict it."""
+
+    z: tuple[int, ...] | None
+    secure: bool
 
 
-class _StoredOnly(NamedTuple):
-    """A ledger that gives stored outputs again and draws none."""
+class LocationLaw(NamedTuple):
+    """What everybody knows of a step: its noise (None: nothing is drawn) and where it comes from.
 
-    ledger: Ledger
+    `offered` is set in a stream that watches events, `prior` in the others.
+    """
 
-    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
-        """Return what is stored under the charge's key; raise _NotStored where nothing is."""
-
-        def nothing() -> Release:
-            raise _NotStored
-
-        return self.ledger.settle(charge, nothing)
+    noise: StepNoise | None
+    offered: Offered | None
+    prior: StepPrior | None
 
 
-class StepAccount(NamedTuple):
-    """Whose steps a ledger charges, under which key, and when a reading was taken (in words)."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One of several measurements that are released at one step, each charged by itself."""
 
-    ledger: Ledger
-    subject: str = ""
-    period: str = ""
-    requester: str = ""
-    key: str | None = None
-    at: str = ""
+    plan: Plan
+    noise: StepNoise
+    z: tuple[int, ...] | None = None
 
-    def part(self, number: int) -> StepAccount:
-        """The account of the `number`-th output of one step: the first has the key itself."""
-        named = self.key is not None and number > 0
-        return self._replace(key=f"{self.key}/{number}") if named else self
+    def price(self, slot: Slot) -> Price:
+        """Return the charge of this answer: what it tells between any two states."""
+        if not slot.subject:
+            return Price(slot, None)
+        return Price(slot, _charge(self.plan, slot, self.noise.eta, law_name(self.noise)))
 
-    def settle(
-        self,
-        plan: Plan,
-        eta: Fraction | None,
-        draw: Callable[[], tuple[int, ...] | None],
-        step: StreamStep | None = None,
-        noise: str = "",
-    ) -> tuple[int, ...]:
-        """The output of a step of `plan` that tells η: charged, then drawn, or as it was drawn.
+    def draw(self, price: Price, reading: int, rng: Rng) -> tuple[int, ...]:
+        """Return the noisy answer at a state, by its index."""
+        drawn: tuple[int, ...] = self.noise.law.draw(reading, rng)
+        return drawn
 
-        `step` is where the output stands in the history of a stream that watches events, `noise`
-        the name of its law (`law_name`).
-        """
-        charge = Charge(
-            plan=plan,
-            subject=self.subject,
-            period=self.period,
-            requester=self.requester,
-            key=self.key,
-            eta=eta,
-            noise=noise,
-        )
-        if step is not None:
-            charge = of_output(charge, step)
-        release = self.ledger.settle(charge, lambda: output(plan, draw()))
-        return release.answer.multiples
+    def absorb(self, price: Price, output: tuple[int, ...]) -> Question:
+        """Return the question with its answer."""
+        return replace(self, z=output)
+
+    def to_release(self, price: Price, drawn: tuple[int, ...]) -> Release:
+        """Return the answer as a ledger stores it."""
+        return output(self.plan, drawn)
+
+    def resume(self, price: Price, reading: int, stored: Release, rng: Rng) -> tuple[int, ...]:
+        """Return the answer that a ledger stored."""
+        return stored.answer.multiples
+
+
+def _part(slot: Slot, number: int) -> Slot:
+    """Return the slot of the `number`-th answer of one step; the first has the key itself."""
+    return slot if slot.key is None else replace(slot, key=f"{slot.key}/{number}")
+
+
+def _charge(plan: Plan, slot: Slot, eta: Fraction | None, noise: str) -> Charge:
+    """Return the charge of an output that tells η; `noise` names the law of one without."""
+    return Charge(
+        plan=plan,
+        subject=slot.subject,
+        period=slot.period,
+        requester=slot.requester,
+        key=slot.key,
+        eta=eta,
+        noise=noise,
+    )
 
 
 def law_name(noise: StepNoise) -> str:

@@ -21,7 +21,7 @@ from shoal.data.write import atomic_write, write_table
 from shoal.ledger.store import ledger_or_nothing
 from shoal.places.formats import check_map, is_track, tracks_geojson, tracks_gpx
 from shoal.places.machine import grid_in_km, machine_of
-from shoal.places.stream import LocationStream, Step, step_key
+from shoal.places.stream import LocationStream, StepPair, step_key
 from shoal.places.tracks import TrackColumns, period_of, release_tracks, tracks_of
 from shoal.places.views.fit import check_positions, track_positions
 from shoal.places.views.plan import time_chart, trace_chart
@@ -266,7 +266,7 @@ class PlaceLines:
             shown["event_beliefs"] = list(stream.event_beliefs())
         return stream, {"at": at, **shown} if isinstance(at, str | int | float) else shown
 
-    def _stepped(self, runner: LocationStream, reading: dict[str, Any], rng: Rng) -> Step:
+    def _stepped(self, runner: LocationStream, reading: dict[str, Any], rng: Rng) -> StepPair:
         """The stream after a line, and what it shows.
 
         With a ledger the step is charged first, under a key made of its time, so that a line sent

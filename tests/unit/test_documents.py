@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 NAMED = (
     "README.md",
     "docs/tutorial.md",
+    "docs/concepts.md",
     "docs/context-streams.md",
     "docs/dependent-records.md",
     "docs/ledger.md",
@@ -25,6 +26,9 @@ NAMED = (
 PAGES = [*(ROOT / name for name in NAMED), *sorted(ROOT.glob("docs/how-to/*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+GUIDES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md"), *ROOT.glob("docs/studio/*.md")]
+LINKING = [ROOT / "README.md", *sorted(GUIDES)]
+MOST_WORDS = {"concepts": 700, "limits": 1200, "threat-model": 1200, "known-faults": 1200}
 WORDS_OF_A_MACHINE = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users)/|https?://[\w.]*pypi")
 
 
@@ -60,10 +64,22 @@ def test_the_figures_of_the_readme_are_those_the_code_gives() -> None:
     assert f"would need {group:,.0f}" in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.stem)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize(("name", "words"), MOST_WORDS.items())
+def test_pages_that_are_read_once_stay_short(name: str, words: int) -> None:
+    assert len((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").split()) <= words
+
+
+@pytest.mark.parametrize("page", sorted(GUIDES), ids=lambda page: page.stem)
+def test_the_first_sentence_of_a_page_names_its_reader(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").split("\n")
+    assert lines[0].startswith("# ")
+    assert lines[2].startswith("For "), f"{page.name} does not say who reads it: {lines[2]}"
 
 
 def test_the_makefile_has_every_target_the_readme_names() -> None:

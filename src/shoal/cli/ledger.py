@@ -1,4 +1,4 @@
-"""`shoal ledger`: what was spent, what may be, whether it was touched, and all of it for others."""
+"""`shoal ledger`: show, limit, verify and export what was spent."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def show(
 
 
 def _never_charged(opened: SqlLedger, limits: tuple[Limit, ...]) -> list[str]:
-    """Subjects with a limit of their own and no charge: perhaps a name that was mistyped."""
+    """Return subjects that have their own limit but no charge: their names may be mistyped."""
     named = dict.fromkeys(one.subject for one in limits if one.subject != "*")
     return [name for name in named if opened.head(name).seq == 0]
 
@@ -347,7 +347,7 @@ def _number(value: Any) -> str:
 def _chart(
     opened: SqlLedger, subject: str | None, period: str | None, requester: str | None
 ) -> bytes:
-    """A PNG: the entry-level spending of every account over time, in steps."""
+    """Return a PNG of the entry-level spending of every account over time, in steps."""
     from shoal.cli.charts import _figure, _png
     from shoal.data.display import draw_spending
 

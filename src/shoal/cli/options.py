@@ -1,7 +1,7 @@
-"""Arguments and options that several commands share, each said once, and how a command takes them.
+"""Arguments and options that several commands share, and how a command declares its own.
 
-A command's own options are the fields of a dataclass, its wish; `takes` makes a command of a
-function of one wish.
+A command's own options are the fields of a dataclass; `takes` makes a command of a function that
+takes one instance of it.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ W = TypeVar("W")
 
 
 def option(metavar: str | None, words: str, *names: str, **rules: Any) -> Any:
-    """An option by what its value is called and what it says in the help; `rules` are typer's."""
+    """Return an option with the name of its value and its help; `rules` are passed to typer."""
     return typer.Option(*names, metavar=metavar, help=words, **rules)
 
 
 def flag(name: str, words: str) -> Any:
-    """An option without a value."""
+    """Return an option without a value."""
     return typer.Option(name, help=words)
 
 
 def argument(metavar: str, words: str) -> Any:
-    """An argument by what it is called."""
+    """Return an argument with this name in the help."""
     return typer.Argument(metavar=metavar, help=words)
 
 
 def new_app() -> typer.Typer:
-    """A command's own typer app: plain help, which needs no heavy import."""
+    """Return a typer app for one command, with plain help, which needs no heavy import."""
     return typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 def takes(wish: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]:
-    """What makes a command of a function: its arguments and options are the fields of `wish`.
+    """Return a decorator that makes a command whose arguments and options are the fields of `wish`.
 
     A field without an annotation for typer is no option; it keeps its default.
     """

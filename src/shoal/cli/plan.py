@@ -33,10 +33,10 @@ Examples:
 
 @dataclass(frozen=True, slots=True)
 class RowComparison:
-    """The plan asked for, and for every row its plan or the sentence of its refusal.
+    """The requested plan, and for every mechanism its plan or the sentence of its refusal.
 
-    With `every` the plan asked for is of one such part (a day) of a series and keeps epsilon over
-    all of them; every other row keeps it for one release.
+    With `every` the requested plan is for one such part (a day) of a series and keeps epsilon over
+    all parts; the other mechanisms keep it for one release.
     """
 
     plan: Plan
@@ -45,7 +45,7 @@ class RowComparison:
     every: str | None = None
 
     def standing(self, plan: Plan) -> str:
-        """What the promise of a row is worth, and of how many releases."""
+        """Return how a mechanism's guarantee is established, and for how many releases."""
         from shoal.mechanisms.table import standing
 
         if self.every is None:
@@ -55,9 +55,9 @@ class RowComparison:
 
 
 def compare(task: Task, epsilon: Fraction, mechanism: str, *, every_row: bool) -> RowComparison:
-    """The plan asked for, beside those of other rows; refused when the one asked for is.
+    """Return the requested plan and those of other mechanisms; refused if the requested one is.
 
-    With `every_row` all rows are calibrated; else those that may be the best one.
+    With `every_row` all mechanisms are calibrated, else only those that may need the least noise.
     """
     from shoal.mechanisms.choice import choose
     from shoal.mechanisms.table import MECHANISMS
@@ -73,7 +73,7 @@ def compare(task: Task, epsilon: Fraction, mechanism: str, *, every_row: bool) -
 
 
 def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str, Any]:
-    """The object `shoal plan --json` prints; of work that was cut short without the least error."""
+    """Return the object of `shoal plan --json`; truncated work has no least error."""
     from shoal.core.codec import encode
     from shoal.mechanisms.table import verify_promise
 
@@ -130,7 +130,7 @@ def _useful(plan: Plan, cut: bool = False) -> dict[str, Any]:
 
 
 def mean_error(plan: Plan) -> float | None:
-    """The mean error of one value, which compares noise of different kinds."""
+    """Return the mean error of one value, which compares noise of different kinds."""
     error = plan.error()
     return None if error is None else error.expected
 
@@ -169,7 +169,7 @@ def _noise(plan: Plan) -> dict[str, Any] | None:
 
 
 class PlanView(NamedTuple):
-    """How a family shows its rows side by side, what it adds to the JSON, and its own chart."""
+    """How a family prints its mechanisms side by side, what it adds to the JSON, and its chart."""
 
     tell: Callable[[RowComparison], None]
     more: Callable[[Plan], dict[str, Any]]
@@ -242,7 +242,7 @@ def plan(
 def _print(
     comparison: RowComparison, request: Request, tell: Callable[[RowComparison], None]
 ) -> None:
-    """The plan in words, then every mechanism's noise as the family tells it."""
+    """Print the plan in words, then every mechanism's noise in the family's own form."""
     out = show.console()
     if request.privacy.error is not None:
         out.print(
@@ -256,7 +256,7 @@ def _print(
 
 
 def print_noise(comparison: RowComparison) -> None:
-    """A table of all mechanisms: scale, bar, standing; refusals below it."""
+    """Print a table of all mechanisms: scale, bar, standing; refusals below it."""
     from shoal.core.plan import Plan
 
     out = show.console()
@@ -270,7 +270,7 @@ def print_noise(comparison: RowComparison) -> None:
 
 
 def print_refusals(comparison: RowComparison, prefix: str = "") -> None:
-    """Name every mechanism that does not apply, with the reason; only those with the prefix."""
+    """Print each mechanism with this prefix that does not apply, and the reason."""
     out = show.console()
     alternatives = comparison.alternatives.items()
     refused = {n: why for n, why in alternatives if isinstance(why, str) and n.startswith(prefix)}
@@ -281,7 +281,7 @@ def print_refusals(comparison: RowComparison, prefix: str = "") -> None:
 
 
 def _reasons(refused: dict[str, str]) -> list[str]:
-    """ "name: why" for each row refused; rows of one kind with one reason share a line."""
+    """Return a line "name: why" per refused mechanism; those of one kind and reason share one."""
     sharing: dict[tuple[str, str], list[str]] = {}
     for name, why in refused.items():
         reason = why.removeprefix(f"{name} does not apply: ")

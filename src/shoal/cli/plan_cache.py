@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.spec.request import Request
 
-VARIABLE = "SHOAL_PLAN_CACHE"  # the folder; empty: no plan is kept
+VARIABLE = "SHOAL_PLAN_CACHE"  # the variable that names the folder; empty: no plan is kept
 MAX_PLANS_KEPT = 64  # the oldest ones are deleted beyond it
-MAX_BYTES = 8_000_000  # of one plan; larger ones take about as long to read as to make
+MAX_BYTES = 8_000_000  # most bytes of one plan; larger ones take about as long to read as to make
 
 
 def plan_of_spec(request: Request) -> Plan:

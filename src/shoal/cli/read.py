@@ -1,4 +1,4 @@
-"""`shoal read`: what is in a file, and the command that goes on with it."""
+"""`shoal read`: what is in a file, and which command to run next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWish:
-    """Which files are looked at, and which point of a model's map is looked up."""
+    """The options of `shoal read`: the files, and a point to look up on a model's map."""
 
     data: options.DataPaths
     at: Annotated[str | None, option("LAT,LON", "Of a model on a map: the cell of this point.")] = (
@@ -64,7 +64,7 @@ def read(wish: ReadWish) -> None:
 
 
 def _stored(data: list[str]) -> Any:
-    """The model or plan in the one file named; None for files of data."""
+    """Return the model or plan stored in the file; None for files of data."""
     path = Path(data[0])
     if len(data) > 1 or not path.is_file() or path.suffix.lower() != ".json":
         return None
@@ -78,7 +78,7 @@ def _stored(data: list[str]) -> Any:
 
 
 def _tell_stored(path: Path, stored: Any, wish: ReadWish) -> None:
-    """What a model or plan is; the cell of a point on its map."""
+    """Print what a model or plan is, and the cell of a point on its map."""
     kind = type(stored).__name__
     told: dict[str, Any] = {"path": str(path), "kind": kind}
     describe = getattr(stored, "describe", None)
@@ -113,7 +113,7 @@ def _point(text: str) -> tuple[float, float]:
 
 
 def _plain(found: Any) -> dict[str, Any]:
-    """What files hold as JSON data."""
+    """Return the contents of files as plain JSON data."""
     plain = {name: getattr(found, name) for name in found.__slots__}
     plain["files"] = [str(file) for file in found.files]
     plain["span"] = None if found.span is None else [moment.isoformat() for moment in found.span]

@@ -1,4 +1,4 @@
-"""`shoal release`: data out, with its promise, under a spec or a stored plan."""
+"""`shoal release`: release data under a spec or a stored plan, with its guarantee."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = options.new_app()
 SUFFIXES = (".json", ".parquet")
 TABLES = (".csv", ".parquet", ".jsonl", ".ndjson", ".geojson", ".gpx")  # of streams: each step
 DEFAULTS = ("local", "stop")  # engine and bad files of a job
-MOST_SHOWN = 12  # values of a single release that are printed, not only written
+MOST_SHOWN = 12  # most values of a single release that are printed besides being written
 
 EXAMPLES = """\b
 Examples:
@@ -40,9 +40,9 @@ Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseWish:
-    """What is asked of a release: where from, where to, at whose cost, and how to tell of it.
+    """The options of `shoal release`: data, output, the account that is charged, and the report.
 
-    With `by` it is a job, and what is for jobs alone says the rest.
+    With `by` the release is a job, and the options for jobs apply.
     """
 
     source: options.PlanSource
@@ -104,7 +104,7 @@ class ReleaseWish:
     force: options.Force = False
 
     def warn_of_seed(self) -> None:
-        """Tells that predictable noise protects nothing."""
+        """Print a warning that noise from a seed is predictable and protects nothing."""
         if self.seed is not None:
             typer.echo(
                 "WARNING: --seed makes the noise predictable; what is released protects nothing "
@@ -139,7 +139,7 @@ def release(wish: ReleaseWish) -> None:
 
 
 def _check_wish(wish: ReleaseWish) -> None:
-    """Refuses, before the plan is made, what no plan could be released with."""
+    """Refuse, before the plan is made, options that no release accepts."""
     from shoal.core.charge import refuse_seed
 
     if wish.ledger is None:
@@ -166,7 +166,7 @@ def _either(words: tuple[str, ...]) -> str:
 
 
 def _released(wish: ReleaseWish) -> None:
-    """The release that goes with the plan: of everything at once, or step by step."""
+    """Release the data as the plan requires: all at once, or step by step."""
     from shoal.cli.sources import Source, check_account, columns_in
     from shoal.core.plan import Machine
 
@@ -205,7 +205,7 @@ def _released(wish: ReleaseWish) -> None:
 
 
 def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
-    """All of a file released at once: read, checked, charged, drawn, written, told."""
+    """Release a whole file at once: read, check, charge, draw, write and report."""
     from shoal.cli.sources import ChargedTo, note_pauses, series_in, view_of
     from shoal.noise.primitives import SeededRng
 
@@ -220,7 +220,7 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     account = ChargedTo.of(wish, columns, parts, together)
     account.check(list(records), together=view.whole or bool(columns.together))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # told below, in the words of a command
+        warnings.simplefilter("ignore", UserWarning)  # reported below, with command names
         rng = None if wish.seed is None else SeededRng(wish.seed)
         releases = account.draw(plan, records, rng)
     account.write(wish.out, releases)
@@ -236,14 +236,14 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        # not "repeat": that would draw, and charge, once more
+        # not "repeat": that would draw and charge again
         raise DataError(f"{str(wish.out)!r} is written, but no space is left to print it") from None
 
 
 def _report(
     plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str, *, parts: bool
 ) -> None:
-    """What came of it; with a ledger also the key under which it was charged."""
+    """Print the result; with a ledger also the key under which it was charged."""
     from shoal.ledger.budget import total_of_parts_or_none, words_of_parts
     from shoal.mechanisms.usefulness import cautions
 
@@ -276,7 +276,7 @@ def _report(
 
 
 def _values(release: Release) -> list[str]:
-    """The values of a single release in a line, when they are few enough to be read."""
+    """Print the values of a single release in a line, if they are few."""
     values = release.as_dict()
     if not 0 < len(values) <= MOST_SHOWN:
         return []

@@ -1,4 +1,4 @@
-"""`shoal reproduce`: the papers' tables and figures, made again."""
+"""`shoal reproduce`: compute the papers' tables and figures again."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _find_studies() -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The same for JSON, where null stands for infinity and for what is no number."""
+    """Return the value for JSON, with null for infinity and not-a-number."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -90,7 +90,7 @@ def _finite(value: Any) -> Any:
 
 
 def _write(folder: Path, report: Report) -> None:
-    """NAME.md and a PNG per figure, each whole or not at all."""
+    """Write NAME.md and a PNG per figure, each file atomically."""
     from matplotlib.figure import Figure as Canvas
 
     from shoal.cli.charts import _png

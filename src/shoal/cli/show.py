@@ -1,4 +1,4 @@
-"""What all commands share: words, tables, bars, progress, checks of files, and a limit of time."""
+"""Shared by all commands: text, tables, bars, progress, checks of files, and the time limit."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 LONGEST_TITLE = 24  # characters before a colon that make a title
 EVENTS = "numba.core.event"
-COMPILED = "numba:compile"  # begins when a loop was not found on the disk
+COMPILED = "numba:compile"  # the event of numba when a loop is compiled, not loaded from the disk
 NOTE = "Compiling fast loops, once on this computer; this may take half a minute."
 
 
 def tell_when_compiling() -> None:
-    """Prints one line to a terminal when a loop is compiled; costs nothing until numba is loaded.
+    """Print one line to a terminal when a loop is compiled; costs nothing until numba is loaded.
 
-    To standard error, so that what is piped stays as it is.
+    The line goes to standard error, so that piped output is unchanged.
     """
     if sys.stderr.isatty() and EVENTS not in sys.modules:
         sys.meta_path.insert(0, _Loading())
 
 
 class _Loading(MetaPathFinder):
-    """Waits for numba's module of events, and listens to it as soon as it is there."""
+    """An import hook that adds a listener to numba's module of events when it is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -71,7 +71,7 @@ class _Loading(MetaPathFinder):
 
 
 def _listener(events: Any) -> Any:
-    """Tells the first time that something begins to compile."""
+    """Return a listener that prints a line the first time that a compilation begins."""
 
     class Telling(events.Listener):  # type: ignore[misc]
         told = False
@@ -82,7 +82,7 @@ def _listener(events: Any) -> Any:
                 typer.echo(NOTE, err=True)
 
         def on_end(self, event: object) -> None:
-            """Nothing to tell."""
+            """Do nothing."""
 
     return Telling()
 
@@ -95,23 +95,23 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is: no markup in names that come from files."""
+    """Return a console that prints text literally, without markup in names from files."""
     from rich.console import Console
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # not rich's exit code 1, which says something here
+            raise BrokenPipeError  # not rich's exit code 1, which has its own meaning here
 
     return Screen(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object; the values must be finite, since JSON has no infinity."""
+    """Print one JSON object; the values must be finite, since JSON has no infinity."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=not unicode_out(), allow_nan=False))
 
 
 def unicode_out() -> bool:
-    """Whether standard output takes every character; elsewhere JSON is written in ASCII.
+    """Return whether standard output can encode every character; if not, JSON is ASCII.
 
     A question mark for what a terminal lacks is fine in a text, but would change a name in JSON.
     """
@@ -119,18 +119,18 @@ def unicode_out() -> bool:
 
 
 def escaped(text: str) -> str:
-    """`text` with control characters written out: names from files must not move a cursor."""
+    """Return `text` with control characters escaped: names from files must not move the cursor."""
     return "".join(char if char.isprintable() or char == " " else repr(char)[1:-1] for char in text)
 
 
 def shortened(text: str) -> str:
-    """A message as it is printed: on one line, and not longer than anybody reads."""
+    """Return a message on one line, cut at a readable length."""
     line = escaped(text)
     return line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]}…"
 
 
 def odds(epsilon: float) -> str:
-    """The factor e^epsilon by which odds may change, in words."""
+    """Return in words the factor e^epsilon by which odds may change."""
     if math.isinf(epsilon):
         return "without limit"
     if epsilon > math.log(1e9):
@@ -139,9 +139,9 @@ def odds(epsilon: float) -> str:
 
 
 def bar(value: float, largest: float, *, ascii_only: bool = False, width: int = BAR_WIDTH) -> str:
-    """A bar of up to `width` cells, `largest` filling them; a longer one is cut and ends in ">".
+    """Return a bar of up to `width` cells, where `largest` fills all; longer bars end in ">".
 
-    What is above 0 shows at least a sliver.
+    A value above 0 has at least a fraction of a cell.
     """
     if value > largest:
         return ("#" if ascii_only else "█") * (width - 1) + ">"
@@ -156,9 +156,9 @@ def bar(value: float, largest: float, *, ascii_only: bool = False, width: int = 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()
 ) -> Any:
-    """A plain table; columns at the places `numbers` are aligned right, only the last may wrap.
+    """Return a plain table; columns with an index in `numbers` align right, only the last wraps.
 
-    Cells are often names from data: control characters in them are written out. On a narrow
+    Cells are often names from data: control characters in them are escaped. On a narrow
     terminal, where a table would cut numbers, each row is a block of lines instead.
     """
     from rich.box import SIMPLE_HEAD
@@ -180,7 +180,7 @@ def table(
 
 
 def _blocks(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """A line for each cell, under its title; bars, the later columns without one, are left out."""
+    """Return a line for each cell, with its title; bars (untitled later columns) are left out."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2))
@@ -195,9 +195,9 @@ def _blocks(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
 
 
 def paragraphs(text: str) -> Any:
-    """`Title: text` lines as two columns, so that long texts hang under their own beginning.
+    """Return `Title: text` lines as two columns, so that long texts wrap inside the second one.
 
-    A line whose beginning is no title stands by itself.
+    A line without a title has a row of its own.
     """
     from rich.console import Group
     from rich.table import Table
@@ -219,7 +219,7 @@ def paragraphs(text: str) -> Any:
 
 @contextmanager
 def on_stop(words: str) -> Iterator[None]:
-    """Tells how to go on when the work inside is stopped with Ctrl-C."""
+    """Print how to resume when the work inside is stopped with Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -229,10 +229,10 @@ def on_stop(words: str) -> Iterator[None]:
 
 @contextmanager
 def working(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A moving bar and the time on stderr while a single long piece of work runs.
+    """Show a moving bar and the time on stderr while a single long piece of work runs.
 
-    Work that knows how far it is may say so: what is done, and of how much. Inside, the time limit
-    of the command runs, if it has one.
+    The work may report its progress with the yielded callback: the amount done, and the total.
+    The time limit of the command, if any, applies inside.
     """
     with progress_bar() as progress, running():
         task = progress.add_task(title, total=None)
@@ -250,7 +250,7 @@ def working(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def tracked(items: Sequence[str], title: str) -> Iterator[str]:
-    """The items, with a progress bar on stderr."""
+    """Yield the items, with a progress bar on stderr."""
     with progress_bar() as progress:
         task = progress.add_task(title, total=len(items))
         for item in items:
@@ -259,7 +259,7 @@ def tracked(items: Sequence[str], title: str) -> Iterator[str]:
 
 
 def progress_bar(*middle: Any, left: Sequence[Any] = ()) -> Any:
-    """A bar on stderr with the time, with more columns after the bar and at the end."""
+    """Return a bar on stderr with the time, and more columns after the bar and at the end."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     screen = console(stderr=True)
@@ -275,29 +275,29 @@ def progress_bar(*middle: Any, left: Sequence[Any] = ()) -> Any:
     )
 
 
-READY = 0.8  # of the limit: then searches end with what they have; the rest is for checks
+READY = 0.8  # share of the limit after which searches stop; the remainder is for checks
 GRACE = 1.0  # seconds for each piece of work after the time is over: group noise takes some ms
 SHORTEST_TIMER = 1e-3  # seconds: a timer of 0 would never ring
 
 
-STOPPED = 130  # the exit code of whatever Ctrl-C ended
+STOPPED = 130  # the exit code of a command that Ctrl-C ended
 CTRL_C = "stopped with Ctrl-C"
 
 
 class Watch:
-    """When the time of a command is over, and whether it was cut short."""
+    """The deadline of a command, and whether its work was truncated."""
 
     def __init__(self, seconds: float | None, words: str) -> None:
         self.ends = None if seconds is None else time.monotonic() + seconds
         self.words = words
-        self.cut = ""  # why the work was cut short; empty when it was not
-        self.doing = ""  # what was being done last, for a sentence
+        self.cut = ""  # why the work was truncated; empty when it was not
+        self.doing = ""  # the last activity, for a sentence
 
     def ring(self, signum: int, frame: FrameType | None) -> None:
-        """What both signals do: refuse what is being worked on."""
+        """Handle the alarm and Ctrl-C: refuse the work that is under way."""
         if signum == signal.SIGINT:
             if self.cut:
-                raise KeyboardInterrupt  # twice: it is meant
+                raise KeyboardInterrupt  # a second signal ends the program
             signal.setitimer(signal.ITIMER_REAL, GRACE, GRACE)
         self.cut = self.cut or (CTRL_C if signum == signal.SIGINT else self.words)
         raise OutOfTime(
@@ -310,11 +310,11 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def limited(time_limit: str | None) -> Iterator[Watch]:
-    """Inside, work under a bar ends with the limit, such as "30s"; Ctrl-C ends it too.
+    """End work under a bar at the limit, such as "30s", or at Ctrl-C, while inside.
 
-    Searches end a little before, with the best bound they have; what has none by then is refused.
+    Searches end a little earlier with the best bound they have; those without one are refused.
 
-    Without a limit only Ctrl-C does: the first keeps what is known, the second stops.
+    Without a limit only Ctrl-C ends the work: the first keeps the best result, the second stops.
     """
     seconds = None
     if time_limit is not None:
@@ -335,7 +335,7 @@ def limited(time_limit: str | None) -> Iterator[Watch]:
 
 
 def say_cut(watch: Watch, words: str) -> None:
-    """Say below what was printed that the work was cut short; Ctrl-C has an exit code of its own.
+    """Print that the work was truncated, below its result; Ctrl-C has its own exit code.
 
     `words` says what was printed.
     """
@@ -347,7 +347,7 @@ def say_cut(watch: Watch, words: str) -> None:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Inside, the clock of `limited` runs, if there is one and this is the main thread."""
+    """Run the clock of `limited` while inside, if there is one and this is the main thread."""
     watch = _WATCH.get()
     if watch is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -376,7 +376,7 @@ def check_output(path: Path, *, force: bool) -> None:
 
 
 def make_folder(out: Path) -> None:
-    """The folder of --out, made before the work that fills it."""
+    """Create the folder of --out before the work that fills it, and return it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -387,7 +387,7 @@ def make_folder(out: Path) -> None:
 
 
 def see(data: str | Sequence[str]) -> str:
-    """The command that shows what is in a file, for the end of a refusal."""
+    """Return the command that shows what is in a file, for the end of a refusal."""
     file = data if isinstance(data, str) else data[0]
     return f"`shoal read {shlex.quote(file)}` shows what is in it"
 
@@ -403,7 +403,7 @@ def check_apart(path: Path, *inputs: str | Path) -> None:
 
 
 def check_chart(path: Path | None, *, force: bool, maps: bool = False) -> None:
-    """`check_output` for a chart, and that it can be drawn at all; `maps` may be pages too."""
+    """Run `check_output` for a chart, and refuse if it cannot be drawn; `maps` allows HTML too."""
     if path is None:
         return
     from shoal.cli.charts import check_charts
@@ -418,7 +418,7 @@ def check_chart(path: Path | None, *, force: bool, maps: bool = False) -> None:
 
 
 def write_chart(path: Path | None, drawn: bytes | None, *, as_json: bool) -> None:
-    """The chart in its file, and a line that says so unless only JSON may be printed."""
+    """Write the chart to its file, and print a line unless only JSON may be printed."""
     if path is None or drawn is None:
         return
     from shoal.data.write import atomic_write

@@ -30,10 +30,10 @@ Records = dict[str, Any]  # name of a series to its checked records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargedTo:
-    """What every charge of this command says, to the ledger of its wish if there is one.
+    """The account that the releases of this command are charged to, if the options name a ledger.
 
     With a ledger there is always a key: when something fails after a charge, repeating the command
-    with it brings the stored releases back and costs nothing more.
+    with the key returns the stored releases and costs nothing more.
     """
 
     wish: ReleaseWish
@@ -51,9 +51,9 @@ class ChargedTo:
         parts: Mapping[str, PartOf],
         together: tuple[str, ...] = (),
     ) -> ChargedTo:
-        """The account the options name; without a ledger nothing is charged.
+        """Return the account that the options name; without a ledger nothing is charged.
 
-        `together` are the series of an aggregate, each of which is charged unless others are named.
+        `together` are the series of an aggregate; each is charged unless others are named.
         """
         if wish.ledger is None:
             return cls(wish=wish)
@@ -86,7 +86,7 @@ class ChargedTo:
             )
 
     def _check_names(self, names: list[str]) -> None:
-        """All names before the first charge: one that a ledger cannot hold would come too late."""
+        """Refuse names that a ledger cannot store, before the first charge."""
         from shoal.ledger.entries import can_hold
 
         said = {
@@ -116,7 +116,7 @@ class ChargedTo:
             return self._charged(ledger, plan, records)
 
     def write(self, path: Path, releases: dict[str, Release]) -> None:
-        """All releases into one file."""
+        """Write all releases into one file."""
         from shoal.data.write import write_releases
 
         try:
@@ -149,7 +149,7 @@ class ChargedTo:
         return releases
 
     def _whose(self, name: str) -> dict[str, Any]:
-        """Whose data a release is about, and which part or period of it."""
+        """Return the subject of a release, and its part or period, as arguments of a charge."""
         if name in self.parts:
             part = self.parts[name]
             return {"subject": self.subject or part.subject, **part.charged(self.periods)}
@@ -157,7 +157,7 @@ class ChargedTo:
         return {"subject": self.subject or name, own: self.wish.period}
 
     def _told_on_stop(self) -> AbstractContextManager[None]:
-        """A made-up key would be lost with the command, and what was charged with it."""
+        """Return a context that prints the key if the command is stopped; a retry needs it."""
         if self.wish.ledger is None:
             return nullcontext()
         return show.on_stop(
@@ -179,9 +179,9 @@ UNNAMED = (
 
 
 def check_account(wish: ReleaseWish, columns: NamedColumns) -> None:
-    """Refuse, before any work, a charge whose subject nobody named.
+    """Refuse, before any work, a charge without a named subject.
 
-    The name of a file is none: the same data may lie in a file of another name.
+    A file name is no subject: the same data may be in a file of another name.
     """
     if wish.ledger is None:
         return
@@ -193,7 +193,7 @@ def check_account(wish: ReleaseWish, columns: NamedColumns) -> None:
 
 
 def _members(wish: ReleaseWish, columns: NamedColumns) -> tuple[str, ...] | str | None:
-    """Whom `--members` names: everybody, nobody, or the values of a column in rows that count."""
+    """Return the members of `--members`: everybody, nobody, or the values of a column."""
     if wish.members in (None, "everybody"):
         return wish.members
     if wish.members == "nobody":
@@ -208,7 +208,7 @@ COORDINATE_COLUMNS = ("state", "latitude", "longitude")
 
 @dataclass(frozen=True, slots=True)
 class NamedColumns:
-    """Where the entries are in a data file, and whose; None where neither spec nor options say."""
+    """The columns of entries and subjects in a data file; None where spec and options name none."""
 
     state: str | None = None
     series: str | None = None
@@ -229,7 +229,7 @@ class NamedColumns:
 
     @classmethod
     def of(cls, data: DataSection | None) -> NamedColumns:
-        """What the section of a spec says."""
+        """Return the columns that the [data] section of a spec names."""
         if data is None:
             return cls()
         named = {"latitude": "lat", "longitude": "lon", "unit": "time_unit"}
@@ -244,21 +244,21 @@ class NamedColumns:
 
     @property
     def raw(self) -> dict[str, str]:
-        """What is done to raw rows, as `shoal.data.read` takes it; only what is said."""
+        """The given options for raw rows, as arguments of `shoal.data.read`."""
         names = ("missing", "bins", "unit", "tz", "where", "sep", "every")
         return {name: said for name in names if (said := getattr(self, name)) is not None}
 
     @property
     def named(self) -> dict[str, Any]:
-        """Columns and ways with rows, as `shoal.read` takes them."""
+        """Columns and options for raw rows, as arguments of `shoal.read`."""
         columns = {"state": self.state, "series": self.series, "time": self.time}
         return {**columns, **self.raw}
 
     def over(self, other: NamedColumns) -> NamedColumns:
-        """These columns, and those of `other` where these say nothing.
+        """Return these columns, and those of `other` where these have none.
 
-        Entries are states or coordinates: who names a column of either takes neither from `other`.
-        Who asks for a release of each series does not take the one subject of `other` either.
+        Entries are states or coordinates: if these name a column of either, neither is taken from
+        `other`. If each series is released, the single subject of `other` is not taken.
         """
         missing = [name for name in self.__slots__ if getattr(self, name) is None]
         if self.series is not None and not self.together:
@@ -268,7 +268,7 @@ class NamedColumns:
         return replace(self, **{name: getattr(other, name) for name in missing})
 
     def with_own(self, data: Paths) -> NamedColumns:
-        """These columns, and where files name their own (GPX, Green Button, …), those too.
+        """Return these columns, and those of files that name their own (GPX, Green Button, …).
 
         Where columns of a table are named, nothing is added to them.
         """
@@ -280,14 +280,14 @@ class NamedColumns:
 
 
 def columns_in(wish: object) -> NamedColumns:
-    """The columns that the options of a command name."""
+    """Return the columns that the options of a command name."""
     names = (name for name in NamedColumns.__slots__ if hasattr(wish, name))
     said = {name: getattr(wish, name) for name in names}
     return NamedColumns(**{name: None if value == "" else value for name, value in said.items()})
 
 
 def secrets_of(spec: Path) -> Any:
-    """The secrets that another spec names, to ask a plan about."""
+    """Return the secrets of another spec, about which a plan is audited or attacked."""
     from shoal.spec.request import read_request
 
     return read_request(spec).task.secrets
@@ -295,9 +295,9 @@ def secrets_of(spec: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A spec or a stored plan that was read, but not calibrated or checked; `columns` of its data.
+    """A spec or stored plan that is read, but not calibrated or checked, and its data's columns.
 
-    What needs no plan is refused in between.
+    It lets a command refuse wrong options before the costly calibration.
     """
 
     path: Path
@@ -306,7 +306,7 @@ class Source:
 
     @classmethod
     def read(cls, path: Path, columns: NamedColumns | None = None) -> Source:
-        """What is in `path`, and `columns` over what it says."""
+        """Read the spec or plan in `path`; `columns` take precedence over its own."""
         from shoal.spec.fields import read_text
         from shoal.spec.request import parse_request
 
@@ -317,7 +317,7 @@ class Source:
         return cls(path, request, named.over(NamedColumns.of(request.data)))
 
     def plan(self) -> Plan:
-        """The stored plan, or that of the spec, whose epsilon is for all parts of a series."""
+        """Return the stored plan, or the spec's, whose epsilon covers all parts of a series."""
         from shoal.spec.fields import parse_stored
 
         if isinstance(self.document, str):
@@ -335,17 +335,17 @@ class Source:
 
 
 def load_plan(path: Path, columns: NamedColumns | None = None) -> tuple[Plan, NamedColumns]:
-    """The plan in `path`, stored or calibrated from a spec, and `columns` over what that says."""
+    """Return the plan in `path`, stored or calibrated, and its columns; `columns` go first."""
     source = Source.read(path, columns)
     return source.plan(), source.columns
 
 
 class ReleaseView(NamedTuple):
-    """How a family's data is read for a single release, where rows are not states of series.
+    """How a family reads data for a single release, where rows are not states of series.
 
-    `read` gives each record under its name, or None where rows are states after all; `hint` says
-    what is likely wrong with data that was refused, `tell` prints more about the releases. `whole`:
-    all records make one release.
+    `read` returns each record under its name, or None where rows are states. `hint` returns what
+    is likely wrong with refused data, `tell` prints more about the releases. `whole`: all records
+    make one release.
     """
 
     read: Callable[[Plan, Paths, NamedColumns], Records | None] | None = None
@@ -355,13 +355,13 @@ class ReleaseView(NamedTuple):
 
 
 def view_of(plan: Plan) -> ReleaseView:
-    """How the plan's family reads and tells."""
+    """Return how the plan's family reads data and prints releases."""
     view = plan_act("show_release", plan)
     return ReleaseView() if view is None else view(plan)
 
 
 def rows_hint(series: str) -> str:
-    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    """Return a hint for data split into series of people, when people are the entries."""
     return (
         f" (the rows of one series are this model's records: name no column of people, now "
         f"{series!r}, and give a row for each in the model's order)"
@@ -382,7 +382,7 @@ class Series(NamedTuple):
 
 
 def series_in(plan: Plan, data: Paths, columns: NamedColumns) -> Series:
-    """The records of a file, in the form that the plan's query asks for."""
+    """Return the records of a file, in the form that the plan's query needs."""
     from shoal.data.entries import note_small
 
     view = view_of(plan)
@@ -415,9 +415,9 @@ def _one_series(plan: Plan, dataset: Dataset, name: str) -> Any:
 
 
 def read_data(path: Paths, columns: NamedColumns, states: Sequence[str] | None = None) -> Dataset:
-    """The data set in `path`; refused when nothing says which column holds the states.
+    """Return the data set in `path`; refused when no column of states is named.
 
-    `states` of a model say the bins of raw numbers, where they are named after bins.
+    `states` of a model that are named after bins give the bins of raw numbers.
     """
     from shoal.data.entries import dataset_of
 
@@ -432,7 +432,7 @@ def read_data(path: Paths, columns: NamedColumns, states: Sequence[str] | None =
 
 
 def note_pauses(path: Paths, columns: NamedColumns) -> None:
-    """Tells the owner of the data about pauses that nothing cuts, which count as one step."""
+    """Print a note about pauses at which no chain is cut, and which count as one step."""
     if columns.time is None or columns.gap is not None or columns.state is None:
         return
     with show.working("reading"):
@@ -446,7 +446,7 @@ def note_pauses(path: Paths, columns: NamedColumns) -> None:
 
 
 def _pauses(path: Paths, columns: NamedColumns) -> Pauses | None:
-    """Pauses in the files at `path`: steps much longer than the usual one."""
+    """Return the pauses in the files at `path`: steps much longer than the usual one."""
     import polars as pl
 
     from shoal.data.read import load_columns, matching, names_of

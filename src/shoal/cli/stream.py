@@ -27,7 +27,7 @@ app = options.new_app()
 
 BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
 LONGEST_LINE = 2**20  # characters: a reading is a few dozen
-MOST_REASONS = 100  # for which lines are told of by themselves; others are counted together
+MOST_REASONS = 100  # most reasons that are counted separately; others are counted together
 VALUES = re.compile(r"'[^']*'|[0-9]+")  # what like reasons may differ in
 NOT_JSON = "it is not a JSON object; write one object a line"
 NOT_READ = "the line is not a reading of this stream, or its time is before the last one answered"
@@ -52,9 +52,9 @@ A line that cannot be used is answered with {"line": 7, "error": …}; the strea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWish:
-    """Where a line holds what, where the stream begins and is kept, and who pays for it.
+    """The options of `shoal stream`: keys of a line, start, stored state, and the account.
 
-    `ledger` is the one that was named, open while lines come.
+    `ledger` is the named ledger, open while lines are read.
     """
 
     source: options.PlanSource
@@ -83,9 +83,9 @@ class StreamWish:
 
 
 class Lines:
-    """How streams take a line, made of a plan and a wish, which are checked then.
+    """How streams process a line; the constructor checks the plan and the options.
 
-    This is any machine that no family has lines of its own for.
+    This class serves every stream whose family has no lines of its own.
     """
 
     charged = False  # whether a ledger can be charged
@@ -97,27 +97,27 @@ class Lines:
             raise InputError(f"{name} says nothing to {plan.mechanism}; drop it")
 
     def begin(self) -> Any:
-        """The stream before its first step."""
+        """Return the stream before its first step."""
         return self._plan.start()
 
     def goes_on(self, stored: Plan) -> bool:
-        """Whether a stream begun with another plan may go on with this one."""
+        """Return whether a stream that began with another plan may go on with this one."""
         return stored == self._plan
 
     def step(self, runner: Any, reading: dict[str, Any], rng: Rng) -> tuple[Any, dict[str, Any]]:
-        """The stream after a line, and the line to write; refused where the line is no reading."""
+        """Return the stream after a line, and the output line; refuses lines without a reading."""
         after, shown = runner.step(reading.get(self._wish.field), rng=rng)
         return after, {"shown": shown}
 
     def doubt(self, runner: Any, reading: dict[str, Any]) -> str:
-        """What the owner of the readings should know about a line; empty when nothing is odd."""
+        """Return a warning to the owner of the readings about a line; empty if there is none."""
         return ""
 
 
 class CountLines(Lines):
     """Lines of entries for `shoal stream`: a state each, null or {"skip": 3} where none was read.
 
-    A line out says which entry it was, and at the end of a step its noisy answer.
+    An output line has the number of the entry, and at the end of a step its noisy answer.
     """
 
     charged = True
@@ -143,7 +143,7 @@ class CountLines(Lines):
     def step(
         self, runner: RunningStream, reading: dict[str, Any], rng: Rng
     ) -> tuple[RunningStream, dict[str, Any]]:
-        """The stream after a line, and the line to write; skipped steps show their answers too."""
+        """Return the stream after a line, and the output line, with answers of skipped steps."""
         wish = self._wish
         skipped = reading.get("skip", 1)
         if type(skipped) is not int or not 1 <= skipped <= self._every:
@@ -206,7 +206,7 @@ def stream(wish: StreamWish) -> None:
 
 
 def _opened(where: str | None) -> AbstractContextManager[Any]:
-    """The ledger, if one is named, while lines come."""
+    """Open the ledger while inside, if one is named."""
     if where is None:
         return nullcontext()
     from shoal.ledger.store import ledger_or_nothing
@@ -220,7 +220,7 @@ def _out(line: dict[str, Any]) -> None:
 
 
 def _lines_in() -> Iterable[str]:
-    """Standard input as UTF-8, whatever the locale; bytes that are none spoil their line alone."""
+    """Yield lines of standard input as UTF-8; invalid bytes make only their own line unusable."""
     if sys.stdin is None:
         raise InputError("standard input is closed; hand the readings over with < FILE or a pipe")
     if hasattr(sys.stdin, "reconfigure"):
@@ -229,7 +229,7 @@ def _lines_in() -> Iterable[str]:
 
 
 def _next_line() -> str | None:
-    """The next line, cut where it is longer than any reading; None at the end."""
+    """Return the next line, cut where it is longer than any reading; None at the end."""
     line = sys.stdin.readline(LONGEST_LINE)
     rest = line
     while rest and not rest.endswith("\n"):
@@ -238,7 +238,7 @@ def _next_line() -> str | None:
 
 
 def _check_options(wish: StreamWish) -> None:
-    """Refuses, before anything is drawn, a state that cannot be kept and charges to no ledger."""
+    """Refuse, before drawing, a state that cannot be stored, and charges without a ledger."""
     from shoal.data.write import check_writable
 
     if sys.stdout is None:
@@ -278,7 +278,7 @@ def filtered(
     *,
     strict: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The lines to write, one for each line read; the state is stored before a line goes out."""
+    """Yield one output line per input line; the state is stored before a line is yielded."""
     doubtful, unused = True, UnusedLines()
     for number, text in enumerate(texts, 1):
         if not text.strip():
@@ -286,7 +286,7 @@ def filtered(
         try:
             reading = _reading(text)
             if last is not None and "id" in reading and reading["id"] == last.get("id"):
-                yield last  # asked again: nothing is drawn, whatever else the line says
+                yield last  # a repeated request: nothing is drawn
                 continue
             before, (runner, out) = runner, lines.step(runner, reading, rng)
         except InputError as error:
@@ -306,17 +306,17 @@ def filtered(
 
 @dataclass(slots=True)
 class UnusedLines:
-    """Lines that could not be used, told of once for each reason and then by their number.
+    """Unusable lines, reported once for each reason and then by their number.
 
-    Reasons that differ in numbers or quoted words alone are one. A stream need not end, so the
-    number is told again whenever it has one more digit.
+    Reasons that differ only in numbers or quoted words are the same. A stream need not end, so
+    the number is reported again whenever it has one more digit.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)  # line of each reason
 
     def tell(self, line: int, reason: str) -> None:
-        """Count a line, and tell of it where it is the first, tenth, hundredth, … of its reason."""
+        """Count a line, and report the first, tenth, hundredth, … of each reason."""
         like = VALUES.sub("", reason)
         if len(self.first) >= MOST_REASONS and like not in self.first:
             like = ""
@@ -328,7 +328,7 @@ class UnusedLines:
             self._tell_count(like)
 
     def sum_up(self) -> None:
-        """Tell, at the end, of the lines since the last count."""
+        """Report, at the end, the lines since the last report."""
         for like, count in self.counts.items():
             if not _told_at(count):
                 self._tell_count(like)
@@ -339,17 +339,17 @@ class UnusedLines:
 
 
 def _told_at(count: int) -> bool:
-    """Whether a count is 1, 10, 100, …"""
+    """Return whether a count is 1, 10, 100, …."""
     return str(count).rstrip("0") == "1"
 
 
 def _refused(
     number: int, error: InputError, unused: UnusedLines, *, strict: bool
 ) -> dict[str, Any]:
-    """The answer to a line that cannot be used.
+    """Return the output for a line that cannot be used.
 
-    What is wrong is for the owner of the readings alone: whoever sees the answers is told only
-    that a line was not used, because a sentence about a reading would show it.
+    The reason is printed for the owner of the readings only. The output says no more than that
+    the line was not used, because a sentence about a reading would reveal it.
     """
     if strict:
         raise DataError(f"line {number}: {error}") from None
@@ -358,9 +358,9 @@ def _refused(
 
 
 def _store(state: Path, runner: Any, last: dict[str, Any]) -> None:
-    """The stream and its last answer on the disk.
+    """Store the stream and its last answer on the disk.
 
-    Before the line goes out: a second draw of a slot that was shown would tell more.
+    This happens before the output line: a second draw for a released slot would leak more.
     """
     from shoal.core.registry import dumps
     from shoal.data.write import atomic_write
@@ -369,7 +369,7 @@ def _store(state: Path, runner: Any, last: dict[str, Any]) -> None:
 
 
 def _begun(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any] | None]:
-    """The stream where it stood with its last answer, or before its first step."""
+    """Return the stored stream with its last answer, or a stream before its first step."""
     if state is None or not state.exists():
         return lines.begin(), None
     from shoal.spec.fields import parse_stored, read_text

@@ -13,7 +13,7 @@ import typer
 from shoal.cli import options
 
 app = options.new_app()
-PORT = 8471  # tried first, so that a page that is open goes on after the studio was started again
+PORT = 8471  # tried first, so that an open page continues after the studio is restarted
 
 EXAMPLES = """\b
 Examples:

@@ -81,7 +81,7 @@ class EventSection(Section):
         return self
 
     def event(self, states: Named = tuple) -> TimeEvent:
-        """The event these words stand for; `states` are those that names stand for."""
+        """Return the event of this section; `states` maps names to states of the model."""
         found = self._plain(states)
         return ~found if self.negated else found
 
@@ -100,7 +100,7 @@ class EventSection(Section):
 
 
 def events_of(sections: Sequence[EventSection], states: Named = tuple) -> Events:
-    """The secrets that [[secrets.event]] name; `states` are those that names stand for."""
+    """Return the secrets of the [[secrets.event]] sections; `states` maps names to states."""
     named = [(section.event(states), section.against) for section in sections]
     return Events.of(*(e if other is None else (e, other.event(states)) for e, other in named))
 
@@ -145,7 +145,7 @@ class EventSecrets(SecretsSection):
         return replace(found, options=MaskOptions(**given)) if given else found
 
     def held_to(self, secrets: Secrets, privacy: PrivacyAmounts) -> Secrets:
-        """The events, held to a rise of belief where that is the amount."""
+        """Return the events, bounded by a rise of belief where the budget is one."""
         if privacy.belief_delta is not None and isinstance(secrets, Events):
             return secrets.as_rise(lower=self.lower)
         return super().held_to(secrets, privacy)

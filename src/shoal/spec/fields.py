@@ -37,7 +37,7 @@ class ModelSection(Section):
         raise NotImplementedError
 
     def states_of(self, model: Model) -> tuple[str, ...]:
-        """The values an entry can take: the model's own, or those the section names."""
+        """Return the values of an entry: the model's own, or those that the section names."""
         if model.states is None:
             raise SpecError(
                 "does not say which values an entry can take, or its variables take different "
@@ -64,7 +64,7 @@ class SecretsSection(Section):
         raise NotImplementedError
 
     def held_to(self, secrets: Secrets, privacy: PrivacyAmounts) -> Secrets:
-        """The secrets when [privacy] gives these amounts, where they can take more than one."""
+        """Return the secrets for these amounts of [privacy]; only some kinds depend on them."""
         if privacy.event_epsilon is not None:
             raise SpecError(
                 "privacy.event_epsilon is given, but no stream of places names events; add "
@@ -82,22 +82,22 @@ class QuerySection(Section):
         raise NotImplementedError
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
-        """The key that names states of the model, and those."""
+        """Return the key of the section that names states, and these states."""
         return "", ()
 
     def seen(self, model: Model) -> Model:
-        """The model as this query looks at it."""
+        """Return the model in the form that this query needs."""
         return model
 
 
-MOST_DIGITS = 300  # of a number, and of its exponent: floats hold no more
-MOST_COUNTED = 10**12  # entries of a chain: a microsecond's for eleven days
-LARGEST_FILE = 2**28  # bytes of a document: plans of large maps have some 10^7
-PLACED = "placed"  # errors of this type carry the place inside a nested list, and the rule
+MOST_DIGITS = 300  # limits of a number and its exponent: floats hold no more
+MOST_COUNTED = 10**12  # most entries of a chain: one per microsecond for eleven days
+LARGEST_FILE = 2**28  # most bytes of a document: plans of large maps have about 10^7
+PLACED = "placed"  # errors of this type hold the index inside a nested list, and the rule
 
 
 def number(value: object) -> Fraction:
-    """The rational written in the spec; TOML floats arrive as Decimal, so 0.1 is 1/10."""
+    """Return the exact rational of a number; TOML floats arrive as Decimal, so 0.1 is 1/10."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise PydanticCustomError("number", "it must be a number")
     if not math.isfinite(value):
@@ -111,7 +111,7 @@ def number(value: object) -> Fraction:
 
 
 def number_row(value: object) -> tuple[Fraction, ...]:
-    """A number, or a list of numbers that is not empty."""
+    """Return a number, or a non-empty list of numbers, as exact rationals."""
     if isinstance(value, list):
         if not value:
             raise PydanticCustomError("number", "it must hold at least one number")
@@ -128,7 +128,7 @@ def positive(value: object) -> Fraction:
 
 
 def fraction_of_one(value: object) -> float:
-    """A number strictly between 0 and 1, as a float."""
+    """Return a number strictly between 0 and 1, as a float; refuses others."""
     share = float(number(value))
     if not 0 < share < 1:
         raise PydanticCustomError("number", "it must be between 0 and 1, both excluded")
@@ -136,14 +136,14 @@ def fraction_of_one(value: object) -> float:
 
 
 def state(value: object) -> str:
-    """A label: text, or a whole number taken as text."""
+    """Return a label: text, or a whole number converted to text."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise PydanticCustomError("state", "it must be text in quotes or a whole number")
     return str(value)
 
 
 def one_or_more(value: object) -> tuple[str, ...]:
-    """A state, or a list of states that is not empty."""
+    """Return a state, or a non-empty list of states."""
     if not isinstance(value, list):
         return (state(value),)
     if not value:
@@ -152,7 +152,7 @@ def one_or_more(value: object) -> tuple[str, ...]:
 
 
 def whole(value: object) -> int:
-    """A whole number of at least 1, and not beyond what anybody counts."""
+    """Return a whole number from 1 to MOST_COUNTED; refuses anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PydanticCustomError("whole", "it must be a whole number of at least 1")
     if value > MOST_COUNTED:
@@ -161,19 +161,19 @@ def whole(value: object) -> int:
 
 
 def whole_or_zero(value: object) -> int:
-    """A whole number of at least 0, and at most as large as `whole` takes."""
+    """Return a whole number from 0 to MOST_COUNTED; refuses anything else."""
     return 0 if value == 0 and type(value) is int else whole(value)
 
 
 def text(value: object) -> str:
-    """Text that is not empty."""
+    """Return non-empty text; refuses anything else."""
     if not isinstance(value, str) or not value.strip():
         raise PydanticCustomError("text", "it must be text in quotes, and not empty")
     return value
 
 
 def probabilities(value: object) -> list[Any]:
-    """Lists of numbers in [0, 1], nested to any depth, as floats.
+    """Return lists of numbers in [0, 1], nested to any depth, as floats.
 
     Whether rows sum to 1 and have the right shape is the model's own check.
     """
@@ -183,7 +183,7 @@ def probabilities(value: object) -> list[Any]:
 
 
 def initial_law(value: object) -> Any:
-    """ "stationary", "any", or a list of probabilities."""
+    """Return "stationary", "any", or a list of probabilities; refuses anything else."""
     if value in ("stationary", "any"):
         return value
     if not isinstance(value, list):
@@ -194,7 +194,7 @@ def initial_law(value: object) -> Any:
 
 
 def pair(value: object) -> tuple[str, str]:
-    """Two names."""
+    """Return two names; refuses lists of another length."""
     match value:
         case [str(first), str(second)] if first != second:
             return first, second
@@ -202,7 +202,7 @@ def pair(value: object) -> tuple[str, str]:
 
 
 def table_of(nested: list[Any] | None, what: str, *, per: str = "state") -> Any:
-    """Nested lists as an array; refused when rows have different lengths."""
+    """Return nested lists as an array; refused when rows have different lengths."""
     try:
         return np.array(nested, dtype=np.float64)
     except ValueError:
@@ -272,15 +272,15 @@ Probabilities = Annotated[list[Any], PlainValidator(probabilities), WithJsonSche
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file; refused in a sentence when it cannot be read."""
+    """Return the text of a file; refused when it cannot be read."""
     try:
-        with path.open("rb") as stream:  # read, not asked: a device has no size
+        with path.open("rb") as stream:  # found by reading, because a device has no size
             raw = stream.read(LARGEST_FILE + 1)
         if len(raw) > LARGEST_FILE:
             raise InputError(
                 f"{what} {str(path)!r} has more than {LARGEST_FILE:,} bytes: is it data?"
             )
-        return raw.decode("utf-8-sig")  # some editors mark the beginning
+        return raw.decode("utf-8-sig")  # some editors write a byte order mark
     except FileNotFoundError:
         instead = f", or write one with `shoal init {path}`" if what == "spec" else ""
         raise InputError(f"{what} {str(path)!r} does not exist; check the path{instead}") from None
@@ -294,7 +294,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def load_model(path: Path, what: str) -> Any:
-    """A stored model, or one in a foreign format that a family reads."""
+    """Return a stored model, or one in a foreign format that a family reads."""
     from shoal.core.family import families
 
     for family in families():
@@ -305,13 +305,13 @@ def load_model(path: Path, what: str) -> Any:
 
 
 def load_stored(path: Path, what: str) -> Any:
-    """The value stored in `path`; refused when the file was edited, damaged or never was one."""
+    """Return the value stored in `path`; refused when the file is no intact stored document."""
     text = read_text(path, what)
     return parse_stored(text, path, what)
 
 
 def parse_stored(text: str, path: Path, what: str) -> Any:
-    """The value of a stored document; `path` and `what` are for the refusal only."""
+    """Return the value of a stored document; `path` and `what` are for the refusal only."""
     from shoal.core.registry import loads
 
     try:
@@ -319,7 +319,7 @@ def parse_stored(text: str, path: Path, what: str) -> Any:
     except StoredError as error:
         raise StoredError(f"{what} {str(path)!r}: {error}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        # whatever an edited field breaks on its way through the constructors
+        # an edited field can raise any of these in a constructor
         raise StoredError(
             f"{what} {str(path)!r} was edited or damaged ({error}); "
             "make it again instead of changing it by hand"
@@ -419,7 +419,7 @@ class HistogramQuery(SteppedQuery):
 
 
 def _public_length(given: int | None, family: tuple[Model, ...]) -> int:
-    """The public number of entries: the query's own, else that of the only model."""
+    """Return the public number of entries: the query's own, else that of the only model."""
     if given is not None:
         return given
     if len(family) == 1 and family[0].tied is not None:

@@ -99,7 +99,7 @@ class DataSection(Section):
 
     @property
     def parts(self) -> bool:
-        """Whether series are cut by the calendar into parts that may depend on each other."""
+        """Whether the calendar cuts series into parts that may depend on each other."""
         return self.every is not None and self.periods != "independent"
 
     @model_validator(mode="after")
@@ -137,7 +137,7 @@ class DataSection(Section):
 
 
 def _stored_kinds() -> dict[str, tuple[str, ...]]:
-    """The kind a section names to the stored kinds a file may then hold."""
+    """Return, for each kind of model, the kinds of stored values that its file may hold."""
     return {kind: own for family in families() for kind, own in family.stored_models.items()}
 
 
@@ -170,7 +170,7 @@ class ModelFile(ModelSection):
 
 
 def check_model(stored: object, named: str, kind: str | None = None) -> None:
-    """Refuses what is no model, or none of the kind wanted; `named` says where it comes from."""
+    """Refuse a value that is no model of the wanted kind; `named` is its origin for the error."""
     kinds = _stored_kinds() if kind is None else {kind: _stored_kinds()[kind]}
     if not any(kind_of(type(stored)) in own for own in kinds.values()):
         wanted = " or ".join(map(repr, kinds))
@@ -242,7 +242,7 @@ FILE = "file"  # the kind of a [[model]] that names a file
 
 
 def kinds_of(part: str) -> dict[str, Part]:
-    """Return what imports the section of each kind; `part` is one of PARTS."""
+    """Return a function per kind that imports its section class; `part` is one of PARTS."""
     return {kind: place for family in families() for kind, place in _own(family, part).items()}
 
 
@@ -252,7 +252,7 @@ def _own(family: Family, part: str) -> Mapping[str, Part]:
 
 
 def section_of(part: str, kind: str) -> type[Section]:
-    """The class of a section with this kind; KeyError when there is none."""
+    """Return the class of a section with this kind; KeyError when there is none."""
     found: type[Section] = ModelFile if (part, kind) == ("model", FILE) else kinds_of(part)[kind]()
     return found
 
@@ -270,7 +270,7 @@ def _kind(value: object) -> str | None:
 
 
 def _choice(part: str, kinds: tuple[str, ...], *, others: bool) -> Any:
-    """A type that takes the sections of these kinds, told apart by their kind."""
+    """Return a union type of the sections of these kinds, discriminated by their kind."""
     sections: list[tuple[str, type[Section]]] = [(kind, section_of(part, kind)) for kind in kinds]
     if others:
         sections += [(NO_KIND, _NoKind), (2 * NO_KIND, _NoKind)]
@@ -279,7 +279,7 @@ def _choice(part: str, kinds: tuple[str, ...], *, others: bool) -> Any:
 
 
 def spec_class(document: Mapping[str, Any] | None = None) -> type[Section]:
-    """The class of a spec with the kinds a document names; with all kinds without one."""
+    """Return the class of a spec with the kinds a document names; without one, with all kinds."""
     if document is None:
         every = {part: tuple(kinds_of(part)) for part in PARTS}
         return _spec_class((*every["model"], FILE), every["secrets"], every["query"], others=False)
@@ -287,7 +287,7 @@ def spec_class(document: Mapping[str, Any] | None = None) -> type[Section]:
 
 
 def _named(document: Mapping[str, Any], part: str) -> Iterator[str]:
-    """The kinds of a part that a document names and a family knows, each once."""
+    """Yield the kinds of a part that a document names and a family knows, each once."""
     given = document.get(part)
     tags = map(_tag, given if isinstance(given, list) else [given])
     known = {*kinds_of(part), FILE} if part == "model" else set(kinds_of(part))
@@ -347,7 +347,7 @@ class Request:
         return self.privacy.mechanism
 
     def limited(self, given: str | None = None) -> AbstractContextManager[object]:
-        """Inside, plans are searched for within a time limit: the one given, or the spec's."""
+        """Limit the time of plan searches while inside: to the given limit, or the spec's."""
         limited = act_of("limit_time", self.task.secrets)
         wanted = given or self.privacy.time_limit
         if wanted is None:
@@ -360,7 +360,7 @@ class Request:
         return found
 
     def epsilon(self) -> Fraction:
-        """The budget: as given, or the least one that reaches the wanted error.
+        """Return the budget: the given one, or the least one that reaches the wanted error.
 
         For contexts it is belief_delta, the amount of the notion they ask for.
         """
@@ -379,7 +379,7 @@ class Request:
         )
 
     def plan(self, *, parts: bool = False) -> Plan:
-        """The plan that is asked for; of `parts` of a series the amount is for all together."""
+        """Return the requested plan; with `parts` of a series the amount covers all together."""
         if parts and self.mechanism not in ("best", LIFT):
             raise SpecError(
                 f"privacy.mechanism is {self.mechanism!r}, and data.every cuts series into parts, "
@@ -393,26 +393,26 @@ class Request:
 
 
 def read_request(path: str | os.PathLike[str]) -> Request:
-    """What the spec in `path` asks for; files it names are found beside it."""
+    """Return the request of the spec in `path`; files it names are relative to its folder."""
     path = Path(path)
     return parse_request(read_text(path, "spec"), folder=path.parent, name=str(path))
 
 
 def parse_request(text: str, *, folder: Path, name: str = "spec") -> Request:
-    """What a spec asks for, from its TOML text. Floats stay decimal: 0.1 is 1/10."""
+    """Return the request of a spec's TOML text. Floats stay decimal: 0.1 is 1/10."""
     try:
         document = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(_not_toml(name, text, str(error))) from None
     except RecursionError:
         raise SpecError(f"{name} nests lists deeper than any spec does; flatten them") from None
-    except (ValueError, ArithmeticError):  # whole numbers of thousands of digits, and others
+    except (ValueError, ArithmeticError):  # such as whole numbers of thousands of digits
         raise SpecError(f"{name} holds a number with more digits than can be read") from None
     return request_of(document, folder=folder)
 
 
 def _not_toml(name: str, text: str, error: str) -> str:
-    """The sentence for a file that is no spec: files given in the wrong place are told apart."""
+    """Return the sentence for a file that is not TOML; stored documents and data are recognised."""
     from shoal.data.read import SUFFIXES
 
     if Path(name).suffix.lower() in SUFFIXES:
@@ -426,7 +426,7 @@ def _not_toml(name: str, text: str, error: str) -> str:
 
 
 def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
-    """What a spec asks for, from its parsed document."""
+    """Return the request of a parsed spec."""
     try:
         spec = spec_class(document).model_validate(document)
     except ValidationError as error:
@@ -451,7 +451,7 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
 
 
 def check_amount(spec: SpecBase) -> None:
-    """A rise of belief is the amount of contexts and of events, and of nothing else."""
+    """Refuse belief_delta where it is 1 or more or not applicable, and its absence for contexts."""
     rises = "belief_delta" in spec.secrets.amount
     if rises and "epsilon" not in spec.secrets.amount and spec.privacy.belief_delta is None:
         raise SpecError(
@@ -471,7 +471,7 @@ def check_amount(spec: SpecBase) -> None:
 
 
 def _family(spec: SpecBase, folder: Path) -> tuple[tuple[Model, ...], tuple[str, ...]]:
-    """The models, and the states they share."""
+    """Return the models, and the states they share."""
     family: list[Model] = []
     states: tuple[str, ...] = ()
     for index, section in enumerate(spec.model):
@@ -511,7 +511,7 @@ def _query(section: QuerySection, states: tuple[str, ...], family: tuple[Model, 
 
 
 def _at(path: str, section: Section, error: InputError) -> SpecError:
-    """The error of a constructor, with the key in front: `model.transition row 1 sums to …`."""
+    """Return a constructor's error with its key in front: `model.transition row 1 sums to …`."""
     text = str(error)
     key = text.split(" ", 1)[0]
     joint = "." if key in type(section).model_fields else ": "
@@ -519,13 +519,13 @@ def _at(path: str, section: Section, error: InputError) -> SpecError:
 
 
 def spec_schema() -> dict[str, Any]:
-    """JSON Schema, draft 2020-12, of a spec as a parsed TOML document."""
+    """Return the JSON Schema, draft 2020-12, of a spec as a parsed TOML document."""
     draft = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": draft, **spec_class().model_json_schema(), "title": "Shoal spec"}
 
 
 def schema_text() -> str:
-    """The schema as it is published in docs/spec.schema.json."""
+    """Return the text of the schema as published in docs/spec.schema.json."""
     return json.dumps(spec_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""One sentence for each broken rule of a spec: the key, its value, the rule, the way out."""
+"""One sentence for each broken rule of a spec: the key, its value, the rule, the fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TYPES = {
 
 
 def sentence(error: ValidationError, document: Mapping[str, Any]) -> str:
-    """The first broken rule in words.
+    """Return the sentence for the first broken rule.
 
     An unknown key comes before anything else: it is often the misspelling of a missing one.
     """
@@ -36,7 +36,7 @@ def sentence(error: ValidationError, document: Mapping[str, Any]) -> str:
 
 
 def key_path(place: Place, document: Mapping[str, Any]) -> str:
-    """`model[1].transition`: the key as a person finds it in the file.
+    """Return the key as a person finds it in the file, such as `model[1].transition`.
 
     Lists are counted from 0; the only model of a spec is plain `model`.
     """
@@ -50,7 +50,7 @@ def key_path(place: Place, document: Mapping[str, Any]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it looks in TOML, short."""
+    """Return a value as TOML writes it, shortened."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -120,7 +120,7 @@ def _unknown_kind(place: Place, path: str, value: object) -> str:
 
 
 def _section_key(place: Place) -> tuple[str, ...]:
-    """The section a place lies in, with its kind where kinds differ; () for the spec itself."""
+    """Return the section of a place, with its kind where kinds differ; () for the spec itself."""
     names = tuple(step for step in place[:-1] if isinstance(step, str))
     return names[: 2 if names[:1] and names[0] in PARTS else 1]
 
@@ -159,6 +159,6 @@ def _meaning(place: Place) -> str:
 
 
 def _without_kind(place: Place) -> Place:
-    """The place without what pydantic adds: the kind after its section, and "[key]"."""
+    """Return the place without what pydantic adds: the kind after its section, and "[key]"."""
     position = {"model": 2, "secrets": 1, "query": 1}.get(str(place[0]) if place else "")
     return tuple(step for index, step in enumerate(place) if index != position and step != "[key]")

@@ -1,4 +1,4 @@
-"""The studio's page and its guard: loopback only, one token, no request that leaves the machine."""
+"""The studio's server and its checks: loopback only, one token, no outgoing request."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from shoal.studio.tables import SUFFIXES, room_of
 from shoal.studio.work import Work
 
 COOKIE = "shoal-studio"
-MOST_BYTES = 64 * 2**20  # of an uploaded file: larger tables belong to `shoal job`
-MOST_JSON = 16 * 2**20  # of a question: a spec, two plans and some choices
+MOST_BYTES = 64 * 2**20  # most bytes of an uploaded file: larger tables belong to `shoal job`
+MOST_JSON = 16 * 2**20  # most bytes of a question: a spec, two plans and some choices
 PAINTED = 0.5  # seconds after which a page has been drawn: then the imports of workers may begin
 LONGEST_NAME = 80  # of a file; what is longer loses its beginning
-FILES = ("file", "friends", "backdrop", "model")  # choices that name a file of the person's
+FILES = ("file", "friends", "backdrop", "model")  # choices that name a file of the user
 HEADERS = {
     # Plot puts <style> into the charts it makes, which only 'unsafe-inline' lets pass
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
@@ -54,9 +54,9 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(*, token: str, port: int, data: Path | None = None) -> Starlette:
-    """The studio on one port of this computer, for whoever holds `token`.
+    """Return the studio's application for one local port; every request needs `token`.
 
-    `data` is a file that is opened at once, in the room it is for.
+    `data` is a file that is opened at the start, in the room that fits it.
     """
     work = Work()
     uploads = Path(tempfile.mkdtemp(prefix="shoal-studio-"))
@@ -69,7 +69,7 @@ def make_app(*, token: str, port: int, data: Path | None = None) -> Starlette:
         shutil.rmtree(uploads, ignore_errors=True)
 
     async def enter(_: Request) -> Response:
-        """The token of the address becomes a cookie, and the address is clean again."""
+        """Set the token as a cookie, and redirect to the address without it."""
         answer = RedirectResponse("/", status_code=303)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
         return answer
@@ -101,7 +101,7 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
     """What the page may ask: files, acts, their progress and their end."""
 
     async def upload(request: Request) -> Response:
-        """A file of the person's, kept in a private folder until the studio ends."""
+        """Store a file of the user in a private folder until the studio ends."""
         name = _plain_name(unquote(request.headers.get("x-file-name", "")))
         suffix = Path(name).suffix.lower()
         if suffix not in SUFFIXES:
@@ -118,14 +118,14 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
         return JSONResponse({"file": f"{key}/{name}"})
 
     async def start(_: Request) -> Response:
-        """What the page needs to begin; once it is painted, the workers are made ready."""
+        """Return what the page needs to start; the workers are prepared after it is drawn."""
         asyncio.get_running_loop().call_later(PAINTED, work.prepare)
         room = None if data is None else await asyncio.to_thread(room_of, data)
         name = None if data is None else data.name
         return JSONResponse({"data": name, "room": room, "most": MOST_BYTES})
 
     async def begin(request: Request) -> Response:
-        """Begin an act; its progress and its answer are told by its events."""
+        """Begin an act and return its name; progress and answer arrive as its events."""
         body = await _bounded(request, MOST_JSON)
         try:
             params = _params(body, uploads, data)
@@ -135,7 +135,7 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
             return sentence(str(error))
 
     async def follow(request: Request) -> Response:
-        """The events of an act, one JSON object each."""
+        """Stream the events of an act, one JSON object each."""
 
         async def lines() -> AsyncIterator[str]:
             async for message in work.events(request.path_params["name"]):
@@ -157,12 +157,12 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
 
 
 def sentence(words: str, status: int = 422) -> JSONResponse:
-    """A refusal in one sentence."""
+    """Return the response for a refusal, in one sentence."""
     return JSONResponse({"sentence": words}, status_code=status)
 
 
 def _refused(request: Request, hosts: set[str], origins: set[str], token: str) -> Response | None:
-    """Why a request is turned away before anything looks at it; None when it is not."""
+    """Return the refusal of a wrong host, origin or token; None for a valid request."""
     if request.headers.get("host", "") not in hosts:
         return sentence("this studio answers on its own computer only", 421)
     origin = request.headers.get("origin")
@@ -179,7 +179,7 @@ def _refused(request: Request, hosts: set[str], origins: set[str], token: str) -
 
 
 async def _bounded(request: Request, most: int) -> bytes | None:
-    """The body, or None as soon as it is too long."""
+    """Return the body of a request, or None as soon as it is too long."""
     if int(request.headers.get("content-length") or 0) > most:
         return None
     body = bytearray()
@@ -191,7 +191,7 @@ async def _bounded(request: Request, most: int) -> bytes | None:
 
 
 def _params(body: bytes | None, uploads: Path, data: Path | None) -> dict[str, Any]:
-    """The choices of a question; a file is one that was uploaded, or the one named at the start."""
+    """Return the choices of a question, with names of files replaced by their paths."""
     if body is None:
         raise InputError(f"the question is larger than {MOST_JSON // 2**20} MB")
     try:
@@ -221,5 +221,5 @@ def _file(named: str, uploads: Path, data: Path | None) -> Path:
 
 
 def _plain_name(name: str) -> str:
-    """A file's own name, with nothing in it that means something to a computer."""
+    """Return a file's own name, without characters that have a meaning in a path."""
     return re.sub(r"[^\w.\- ]", "_", Path(name).name)[-LONGEST_NAME:].lstrip(". ")

@@ -1,7 +1,7 @@
-"""What is on a room's table: a spec and the files it names, as text, and the data if there is any.
+"""The inputs of a room: a spec and the files it names, as text, and the data if there is any.
 
-The page holds it and hands it back with every question, so that what is taken away is what was on
-the screen: all numbers come from this spec, through the same door as the command line's.
+The page stores them and sends them with every question. So the files that the user downloads give
+the numbers on the screen: all of them come from this spec, by the same code as the command line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_PLAN = "there is no plan on the table; make one first"
 
 @contextmanager
 def on_disk(params: Mapping[str, Any]) -> Iterator[Path]:
-    """A private folder with the spec and its files, for as long as it is needed."""
+    """Create a private folder with the spec and its files while inside, and yield it."""
     spec, files = params.get("spec"), params.get("files") or {}
     if not isinstance(spec, str) or not isinstance(files, dict):
         raise InputError("there is no spec on the table; open data or an example first")
@@ -39,13 +39,13 @@ def on_disk(params: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def request_of(params: Mapping[str, Any]) -> Request:
-    """What the spec on the table asks for."""
+    """Return the request of the page's spec."""
     with on_disk(params) as folder:
         return parse_request(str(params["spec"]), folder=folder, name=SPEC)
 
 
 def spec_text(tries: str, *, data: str = "", **sections: str) -> str:
-    """A spec in TOML: what to try it with, then the lines of each section that has some."""
+    """Return a spec in TOML: a comment with commands to try, then each non-empty section."""
     parts = {"[data]": data, "[[model]]": sections.pop("model")}
     parts |= {f"[{name}]": lines for name, lines in sections.items()}
     said = [f"{title}\n{lines}\n" for title, lines in parts.items() if lines]
@@ -53,14 +53,14 @@ def spec_text(tries: str, *, data: str = "", **sections: str) -> str:
 
 
 def sure(value: Any, kind: type[T], sentence: str) -> T:
-    """`value`, refused with a sentence unless it is of a kind."""
+    """Return `value`; refused unless it has the wanted type."""
     if not isinstance(value, kind):
         raise InputError(sentence)
     return value
 
 
 def number(params: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """A number among the choices."""
+    """Return a number among the choices."""
     found = params.get(name, default)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise InputError(f"{name} is {found!r}; it must be a number")
@@ -68,7 +68,7 @@ def number(params: Mapping[str, Any], name: str, default: float | None = None) -
 
 
 def text(params: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A text among the choices."""
+    """Return a text among the choices."""
     found = params.get(name, default)
     if not isinstance(found, str) or not found:
         raise InputError(f"{name} is {found!r}; choose one")
@@ -76,7 +76,7 @@ def text(params: Mapping[str, Any], name: str, default: str | None = None) -> st
 
 
 def texts(params: Mapping[str, Any], name: str) -> list[str]:
-    """Several texts among the choices."""
+    """Return several texts among the choices."""
     found = params.get(name) or []
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise InputError(f"{name} must be a list of names")
@@ -98,7 +98,7 @@ COMMANDS = {
 
 
 def take_away(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """The spec with its files, command lines, a notebook and the plan as one document."""
+    """Return what the user can download: the spec, its files, commands, a notebook, the plan."""
     room = str(params.get("room"))
     if room not in COMMANDS:
         raise InputError(f"there is nothing to take away from the room {room!r}")
@@ -114,7 +114,7 @@ def take_away(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def notebook(spec: str, files: Mapping[str, str]) -> str:
-    """A notebook that writes the files beside itself and makes the same plan."""
+    """Return a notebook that writes the files beside itself and makes the same plan."""
     write = "".join(
         f"Path({name!r}).write_text({text!r})\n" for name, text in {SPEC: spec, **files}.items()
     )

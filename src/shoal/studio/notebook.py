@@ -33,13 +33,13 @@ from shoal.studio import props
 from shoal.studio.props import Props, static_folder
 from shoal.studio.rooms import budget, day, places, ties
 
-MOST_STATES_DRAWN = 400  # of a policy that is drawn as a graph
+MOST_STATES_DRAWN = 400  # most places of a policy that is drawn as a graph
 DRAWS = 100  # of noise around nothing: what a release of the plan will be off by
 
 
 @singledispatch
 def view_of(value: Any) -> tuple[str, Props] | None:
-    """The view that shows `value`, and its props; None where there is none."""
+    """Return the name of the view that shows `value`, and its props; None where there is none."""
     return None
 
 
@@ -120,10 +120,10 @@ def _(policy: LocationSet) -> tuple[str, Props] | None:
 def play(
     plan: Plan, readings: Sequence[Any], *, truth: bool = False, rng: Rng | None = None
 ) -> Any:
-    """A widget that plays `readings` through `plan`, step by step, with what may be believed.
+    """Return a widget that plays `readings` through `plan` step by step, with the beliefs.
 
-    A notebook keeps what it shows: with `truth` the true places or contexts are in it as well, and
-    what just hiding would have told; without, nothing but what was released.
+    A notebook stores what it shows. With `truth` it contains the true places or contexts and the
+    beliefs under naive hiding; without, only what was released.
     """
     if isinstance(plan.task.query, Measurement):
         panes = places.played_track(plan, readings, rng, truth=truth)
@@ -152,7 +152,7 @@ def _played_day(plan: Plan, readings: Sequence[Any], truth: bool, rng: Rng) -> P
 
 
 def widget(value: Any) -> Any:
-    """The picture of `value` as a widget; refused where it has none."""
+    """Return the picture of `value` as a widget; refused where it has none."""
     found = view_of(value)
     if found is None:
         raise InputError(f"there is no picture of a {type(value).__name__}")
@@ -160,7 +160,7 @@ def widget(value: Any) -> Any:
 
 
 def _still(value: Any) -> str:
-    """What stands in the picture's place where no JavaScript runs: a table, or its words."""
+    """Return the HTML shown where no JavaScript runs: a table, or the description in words."""
     if hasattr(value, "_repr_html_"):
         return str(value._repr_html_())
     if isinstance(value, SqlLedger):
@@ -208,7 +208,7 @@ def _picture(view_name: str, view_props: Props, still: str) -> Any:
 
 
 def _bundle(value: Any, include: Any = None, exclude: Any = None) -> Any:
-    """What the notebook is handed for `value`; None leaves it to `_repr_html_`."""
+    """Return the notebook's representation of `value`; None leaves it to `_repr_html_`."""
     try:
         return widget(value)._repr_mimebundle_(include=include, exclude=exclude)
     except InputError:
@@ -216,7 +216,7 @@ def _bundle(value: Any, include: Any = None, exclude: Any = None) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext shoal.studio.notebook`: from now on values show themselves."""
+    """Register the pictures for `%load_ext shoal.studio.notebook`."""
     formatter = shell.display_formatter.mimebundle_formatter
     for kind in view_of.registry:
         if kind is not object:

@@ -29,7 +29,7 @@ UNBUILT = (
 
 
 def static_folder() -> Path:
-    """Where the built page lies; refused, with the way out, where it was never built."""
+    """Return the folder of the built page; refused, with the fix, when it was never built."""
     folder = Path(str(files("shoal.studio"))) / "static"
     if not (folder / "index.html").is_file():
         raise InputError(UNBUILT)
@@ -37,7 +37,7 @@ def static_folder() -> Path:
 
 
 def views_source() -> str:
-    """The views as the text of one JavaScript module that may stand inside an HTML document."""
+    """Return the views as one JavaScript module that is safe inside an HTML document."""
     text = (static_folder() / "views.js").read_text(encoding="utf-8")
     # an HTML parser ends a script at these letters wherever they stand; JavaScript reads \/ as /
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
@@ -49,13 +49,13 @@ RISE = "How far some output raises a belief"
 
 
 def chain_heat(chain: MarkovChain) -> Props:
-    """How one state follows another; the first step's matrix where every step has its own."""
+    """Return the props of a transition matrix; the first step's where every step has its own."""
     matrix = chain.transition if chain.transition.ndim == 2 else chain.transition[0]
     return {"states": list(chain.states), "transition": matrix.tolist()}
 
 
 def leak_bars(plan: Plan, alternatives: Mapping[str, Plan | str]) -> Props:
-    """Every mechanism's error beside the chosen one's, or why it does not apply."""
+    """Return every mechanism's error beside the chosen one's, or why it does not apply."""
     return {
         "unit": plan.task.query.unit,
         "mechanisms": [
@@ -80,7 +80,7 @@ def _mechanism(name: str, row: Plan | str, *, chosen: bool) -> Props:
 
 
 def standing(plan: Plan) -> str:
-    """What the promise of a plan is worth for its task, in a word or two."""
+    """Return in a word or two how the plan's guarantee is established for its task."""
     if not plan.guarantee.proved:
         return "claimed, not proved"
     wanted = plan.task.secrets.notion
@@ -90,7 +90,7 @@ def standing(plan: Plan) -> str:
 def noise_preview(
     plan: Plan, simulated: Sequence[Sequence[float]], truth: Sequence[float] | None
 ) -> Props:
-    """A cloud of simulated releases; the truth stays on the screen of whoever holds the data."""
+    """Return the props of simulated releases; they contain the truth, for the data's owner only."""
     return {
         "labels": list(plan.task.query.labels),
         "unit": plan.task.query.unit,
@@ -100,7 +100,7 @@ def noise_preview(
 
 
 def audit_densities(audit: Audit | Estimate) -> Props:
-    """What an audit found, its worst output and what it does to a belief."""
+    """Return the props of an audit: its losses, worst output, and the beliefs it causes."""
     return _estimated(audit) if isinstance(audit, Estimate) else _audited(audit)
 
 
@@ -137,7 +137,7 @@ def _estimated(audit: Estimate) -> Props:
 
 
 def just_losses(title: str, promised: float | None, losses: list[Props]) -> Props:
-    """Losses without an output that shows them."""
+    """Return the props of losses without a worst output."""
     first = [] if promised is None else [_loss("promised", promised)]
     told = {"title": title, "losses": first + losses, "promised": promised, "broken": False}
     empty = {"curve": [], "subject": "", "belief": [], "adversaries": [], "event": "", "shares": []}
@@ -145,7 +145,7 @@ def just_losses(title: str, promised: float | None, losses: list[Props]) -> Prop
 
 
 def leaked(leakage: Leakage) -> Props:
-    """What an ordinary release tells here, beside what it seems to promise."""
+    """Return the props of an ordinary release's real loss beside the loss it claims."""
     eta, told = float(leakage.eta), _loss("under correlation", leakage.value, measured=True)
     return {**just_losses(LOSS, eta, [told]), "broken": leakage.value > eta}
 
@@ -189,10 +189,10 @@ CLASSES = {"kept": "kept", "VIOLATED": "broken"}
 
 
 def as_html(audit: Audit | Estimate, *, title: str = "Audit") -> str:
-    """One HTML page: the audit in words, and its pictures drawn by the views that it carries.
+    """Return one HTML page: the audit in words, and its pictures drawn by the included views.
 
-    Nothing is fetched, and the page's own policy forbids it. Without JavaScript the words remain;
-    where the views were never built, a sentence says so in their place.
+    The page fetches nothing, and its content policy forbids it. Without JavaScript the words
+    remain; where the views were never built, a sentence says so in their place.
     """
     lines = [line.partition(": ") for line in audit.describe().splitlines()]
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, _, text in lines)
@@ -205,7 +205,7 @@ def as_html(audit: Audit | Estimate, *, title: str = "Audit") -> str:
 
 
 def page_of(title: str, words: str, view: str, props: Props) -> str:
-    """A document that stands alone: `words` (HTML), then one view of `props`."""
+    """Return a self-contained document: `words` (HTML), then one view of `props`."""
     try:
         script = views_source()
     except InputError as error:
@@ -229,7 +229,7 @@ def page_of(title: str, words: str, view: str, props: Props) -> str:
 
 
 def _policy(script: str) -> str:
-    """The page's own rule: it runs the one script it carries, and fetches nothing."""
+    """Return the page's content policy: it runs its own script only, and fetches nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
     return (

@@ -1,4 +1,4 @@
-"""A person's own files: what their columns are, what is missing, which room they are for."""
+"""The user's own files: their columns, their missing values, and the room they fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUFFIXES = TABLES + TRACKS + LEDGERS + SPECS + NETWORKS
 ROOM_OF = {**dict.fromkeys(TRACKS, "places"), **dict.fromkeys(LEDGERS, "budget"),
            **dict.fromkeys(SPECS, "audit"), **dict.fromkeys(NETWORKS, "ties")}  # fmt: skip
 KIND = re.compile(rb'"kind"\s*:\s*"([^"]+)"')  # the first one is that of a stored document
-# what a room asks of a table; the first ones it cannot do without
+# the columns that a room uses; the first ones are required
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "leak": (("state",), ("series", "time")),
     "day": (("state", "time"), ("series",)),
@@ -35,11 +35,11 @@ ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 NO_TABLE = (
     "the file is no table that can be read; give a CSV with a line of names, or a Parquet file"
 )
-OFTEN = 0.1  # pauses more frequent than this are how the series is, not gaps in it
+OFTEN = 0.1  # larger shares of pauses belong to the series and are no gaps in it
 
 
 def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
-    """The columns of a file, which of them the room needs, and what is missing in them."""
+    """Return the columns of a file, those that the room needs, and their missing values."""
     say("reading the file", 0.3)
     file, room = Path(str(params.get("file"))), str(params.get("room"))
     if room not in ROLES:
@@ -64,7 +64,7 @@ def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
 
 
 def empty_words(table: pl.DataFrame, guess: Mapping[str, str | None]) -> str:
-    """Which of the guessed columns have empty cells, in a sentence; nothing where none has."""
+    """Return a sentence that names guessed columns with empty cells; "" where there are none."""
     told = [
         f"{count:,} of {table.height:,} in {name!r}"
         for name in filter(None, guess.values())
@@ -74,7 +74,7 @@ def empty_words(table: pl.DataFrame, guess: Mapping[str, str | None]) -> str:
 
 
 def peeked(file: Path) -> pl.DataFrame:
-    """The first rows of a table: enough to guess what its columns are."""
+    """Return the first rows of a table, enough to guess the roles of its columns."""
     import polars as pl
 
     from shoal.data.frames import parquet_frames
@@ -97,7 +97,7 @@ def peeked(file: Path) -> pl.DataFrame:
 
 
 def chosen(params: Mapping[str, Any], room: str) -> dict[str, str]:
-    """The columns that were chosen for a room; refused where one it needs is not."""
+    """Return the columns chosen for a room; refused where a required one is missing."""
     named = params.get("columns")
     columns = {role: str(name) for role, name in (named or {}).items() if name}
     for role in ROLES[room][0]:
@@ -107,9 +107,9 @@ def chosen(params: Mapping[str, Any], room: str) -> dict[str, str]:
 
 
 def gap_of(owners: pl.Series, seconds: pl.Series) -> tuple[str | None, str]:
-    """A pause that starts a new chain, as a spec writes it, and the pauses in words.
+    """Return the pause that starts a new chain, as a spec writes it, and the pauses in words.
 
-    None where all steps are alike, or where pauses are so many that they are how the series is.
+    None where all steps are alike, or where pauses are too frequent to be gaps.
     """
     from shoal.data.times import LONGER, pauses_in
 
@@ -122,7 +122,7 @@ def gap_of(owners: pl.Series, seconds: pl.Series) -> tuple[str | None, str]:
 
 
 def usual_step(table: pl.DataFrame, owner: str, when: str) -> float:
-    """The usual time between two rows of one owner; 0 where there are none."""
+    """Return the usual time between two rows of one owner; 0 where there are none."""
     import polars as pl
 
     steps = table.sort(owner, when).select(pl.col(when).diff().over(owner)).to_series()
@@ -131,12 +131,12 @@ def usual_step(table: pl.DataFrame, owner: str, when: str) -> float:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """A number and what it counts: "1 person", "2,000 people"."""
+    """Return a number and its noun: "1 person", "2,000 people"."""
     return f"{number:,} {one if number == 1 else many}"
 
 
 def room_of(file: Path) -> str:
-    """The room that a file named on the command line is for: by its suffix, or by its columns."""
+    """Return the room that fits a file, by its suffix or by its columns."""
     suffix = file.suffix.lower()
     kind = KIND.search(_beginning(file)) if suffix == ".json" else None
     if kind is not None and kind[1] == b"sparse-chain":
@@ -152,7 +152,7 @@ def room_of(file: Path) -> str:
 
 
 def _beginning(file: Path) -> bytes:
-    """The first bytes of a file, where a stored document names its kind; none if unreadable."""
+    """Return the first bytes of a file, where a stored document names its kind; b"" on errors."""
     try:
         with file.open("rb") as stream:
             return stream.read(PEEKED)
@@ -161,7 +161,7 @@ def _beginning(file: Path) -> bytes:
 
 
 def columns_of(file: Path) -> list[str]:
-    """The names of a table's columns, without reading the rest of it."""
+    """Return the names of a table's columns, without reading its rows."""
     if file.suffix.lower() == ".parquet":
         import polars as pl
 

@@ -1,6 +1,7 @@
-"""Acts of the rooms in processes of their own: progress while they run, cancelled when asked.
+"""Run the acts of the rooms in their own processes, with progress and cancellation.
 
-A calibration may take long or much memory; the page must stay awake, and "cancel" must mean it.
+A calibration may take much time or memory. The server must stay responsive, and "cancel" must end
+the work.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from shoal.core.errors import InputError, ShoalError
 
-Say = Callable[[str, float], None]  # what is being done, and how much of it is, from 0 to 1
+Say = Callable[[str, float], None]  # the activity, and the finished share of it from 0 to 1
 Act = Callable[[Mapping[str, Any], Say], dict[str, Any]]
 
 # room and act to the function that does it
@@ -41,19 +42,19 @@ ACTS: dict[tuple[str, str], str] = {
     ("live", "ask"): "shoal.studio.rooms.live:ask",
     ("take", "away"): "shoal.studio.bench:take_away",
 }
-# what every process begins with: it is imported once, by the process that all others are forked off
+# modules that every process needs: imported once, by the process that all others are forked from
 # (not polars and pyarrow, which start threads that a fork would lose)
 PRELOADED = [
     *sorted({place.partition(":")[0] for place in ACTS.values()}),
     *("shoal.cli", "numba", "networkx", "scipy.optimize", "scipy.sparse"),
 ]
-MOST_TASKS = 32  # remembered; the oldest finished one is forgotten first
-MOST_RUNNING = 4  # at once: two cores, and two that wait for a disk
+MOST_TASKS = 32  # most acts remembered; the oldest finished one is dropped first
+MOST_RUNNING = 4  # most acts at once: two cores, and two that wait for a disk
 
 
 @dataclass
 class Piece:
-    """One act under way: what it has said so far, and how it ended."""
+    """One act: the events it has sent so far, and how it ended."""
 
     process: BaseProcess
     said: list[dict[str, Any]] = field(default_factory=list)
@@ -82,7 +83,7 @@ class Work:
         forkserver.ensure_running()
 
     def start(self, room: str, act: str, params: Mapping[str, Any]) -> str:
-        """The name of the act that was begun."""
+        """Begin an act in a new process and return its name."""
         if (room, act) not in ACTS:
             raise InputError(f"there is no {act!r} in the room {room!r}")
         if sum(not piece.over for piece in self._pieces.values()) >= MOST_RUNNING:
@@ -101,7 +102,7 @@ class Work:
         return name
 
     async def events(self, name: str) -> AsyncIterator[dict[str, Any]]:
-        """Everything the act says, from its beginning to its end."""
+        """Yield all events of the act, from its beginning to its end."""
         piece = self._pieces.get(name)
         if piece is None:
             yield {"kind": "failed", "sentence": "this was forgotten; begin again"}
@@ -117,14 +118,14 @@ class Work:
             await piece.changed.wait()
 
     def cancel(self, name: str) -> None:
-        """End the act; nothing of it stays."""
+        """Kill the process of an act that runs, and record the cancellation."""
         piece = self._pieces.get(name)
         if piece is not None and not piece.over:
             piece.process.kill()
             piece.tell({"kind": "cancelled"})
 
     def close(self) -> None:
-        """End everything."""
+        """Stop all acts."""
         for name in self._pieces:
             self.cancel(name)
 
@@ -148,7 +149,7 @@ class Work:
 
 
 def _run(place: str, params: dict[str, Any], pipe: Connection) -> None:
-    """In the process: the act, its progress and its end, down the pipe."""
+    """Run an act in its process, and send progress and result through the pipe."""
 
     def say(words: str, share: float) -> None:
         pipe.send({"kind": "progress", "words": words, "share": share})
@@ -166,7 +167,7 @@ def _run(place: str, params: dict[str, Any], pipe: Connection) -> None:
 
 
 def _named_plainly(words: str, params: Mapping[str, Any]) -> str:
-    """A refusal that names a file as the person does, not by the folder it is kept in."""
+    """Return a refusal with the user's file names instead of the paths of stored copies."""
     for value in params.values():
         if isinstance(value, str) and value.startswith(os.sep):
             words = words.replace(str(Path(value).parent) + os.sep, "")

@@ -1,7 +1,7 @@
-"""A person's own table of people for the Ties room: who is tied to whom, and the attack on it.
+"""The user's own table of people for the Ties room: the ties between them, and the attack on it.
 
-The attack is that of Liu, Chakraborty & Mittal 2016, Section IV: somebody knows everybody else and
-who is whose friend, and sees one release. It is drawn on this screen only.
+The attack is that of Liu, Chakraborty & Mittal 2016, Section IV. The adversary knows all other
+people and all friendships, and sees one release. It is drawn on this screen only.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TiedPeople(NamedTuple):
 
 
 def tied_people(params: Mapping[str, Any]) -> TiedPeople:
-    """The people of a table with a value each, and the ties of another one."""
+    """Return the people of a table with one value each, and the ties of another table."""
     columns = chosen(params, "ties")
     if "state" not in columns:
         raise InputError("no column is chosen for the state; choose what friends share")
@@ -94,7 +94,7 @@ def _read(file: str, *columns: str) -> pl.DataFrame:
 
 
 def _ties(params: Mapping[str, Any], names: tuple[str, ...]) -> Ints:
-    """Each pair once, of people who are in the table; two columns of names make a file of ties."""
+    """Return each tied pair of people in the table once, from a file with two columns of names."""
     if not params.get("friends"):
         raise InputError("who is tied to whom is missing; open a second table of pairs of people")
     pairs = read_table(Path(text(params, "friends")))
@@ -113,7 +113,7 @@ def _ties(params: Mapping[str, Any], names: tuple[str, ...]) -> Ints:
 
 
 def model_lines(group: TiedPeople) -> str:
-    """The `[[model]]` of tied people: how often two tied ones have each pair of values."""
+    """Return the `[[model]]` of tied people, from the frequency of each pair of values."""
     domain = RecordDomain.named(group.states)
     law = pairs_of_counts(domain, group.values, group.ties, smoothing=1.0).laws[0]
     rows = [[round(float(share), 9) for share in row] for row in law]
@@ -129,7 +129,7 @@ def model_lines(group: TiedPeople) -> str:
 
 
 def guessed(group: TiedPeople, ordinary: Plan) -> tuple[str, list[float]]:
-    """What an ordinary release and the ties tell about everybody, and how sure of each truth."""
+    """Return in words what a release and the ties reveal, and each truth's belief in percent."""
     body, model = ordinary.body, ordinary.task.family[0]
     assert isinstance(body, Additive)
     assert isinstance(model, Dependence)
@@ -150,20 +150,20 @@ def guessed(group: TiedPeople, ordinary: Plan) -> tuple[str, list[float]]:
 
 
 class Town(NamedTuple):
-    """People with their most visited places, and who is whose friend."""
+    """People with their most visited places, and the pairs of friends."""
 
     people: People
     names: tuple[str, ...]
 
 
 def example_town() -> Town:
-    """A made-up town whose people go where their friends go."""
+    """Return a synthetic town whose people visit the places of their friends."""
     town = friends_places(people=120, seed=1)
     return _town(town.checkins(), town.ties(), "user", "latitude", "longitude")
 
 
 def town_of(params: Mapping[str, Any]) -> Town:
-    """The town of a table of check-ins: a person and degrees in every row."""
+    """Return the town of a table of check-ins: a person and degrees in every row."""
     columns = chosen(params, "ties")
     named = [columns["series"], columns["latitude"], columns["longitude"]]
     table = _read(text(params, "file"), *named).drop_nulls()
@@ -199,7 +199,7 @@ def _town(table: pl.DataFrame, friends: pl.DataFrame, user: str, lat: str, lon: 
 
 
 def _city(table: pl.DataFrame, lat: str, lon: str) -> City:
-    """The least square box, in kilometres, around all places."""
+    """Return the smallest square box, in kilometres, around all places."""
     south, north = (float(str(edge)) for edge in (table[lat].min(), table[lat].max()))
     west, east = (float(str(edge)) for edge in (table[lon].min(), table[lon].max()))
     shrink = max(0.01, math.cos(math.radians((south + north) / 2)))
@@ -214,7 +214,7 @@ def _city(table: pl.DataFrame, lat: str, lon: str) -> City:
 
 
 def query_lines(city: City) -> str:
-    """The `[query]` of a spec: where the people of this box cluster."""
+    """Return the `[query]` of a spec for K-means clusters of the people in this box."""
     return (
         f'kind = "places"\nsouth = {city.south}\nwest = {city.west}\nnorth = {city.north}\n'
         f"east = {city.east}\nclusters = {CLUSTERS}\nrounds = {ROUNDS}"
@@ -222,7 +222,7 @@ def query_lines(city: City) -> str:
 
 
 def located(town: Town, query: Centroids, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The sentence and the map of the attack: what everybody's friends and one release tell."""
+    """Return the sentence and the map of the attack: what friends and one release reveal."""
     people, epsilon = town.people, number(params, "epsilon", 1.0)
     plan = calibrate(query, EachEntry(), RecordGroups(1), epsilon=epsilon, mechanism="laplace")
     assert isinstance(plan.body, Additive)
@@ -252,7 +252,7 @@ def located(town: Town, query: Centroids, params: Mapping[str, Any]) -> dict[str
 
 
 def of_budget(epsilon: float) -> str:
-    """The budget in letters that stay on one line."""
+    """Return the budget in text that does not break across lines."""
     return f"ε\u00a0=\u00a0{epsilon:g}"
 
 
@@ -266,7 +266,7 @@ def _target(
     before: Mapping[int, LocatedPerson],
     after: Mapping[int, LocatedPerson],
 ) -> int:
-    """The person on the map: the one who was asked for, else the one whom friends betray most."""
+    """Return the person on the map: the chosen one, else the one about whom friends reveal most."""
     wanted = params.get("person")
     if wanted is not None and wanted in town.names and town.names.index(wanted) in after:
         return town.names.index(wanted)

@@ -1,4 +1,4 @@
-"""The Audit room: what a spec's plan really tells, with the output that tells most."""
+"""The Audit room: what a spec's plan really leaks, with the output that leaks most."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE = re.compile(r'^\s*(?:file|edges_file|ties_file)\s*=\s*"([^"]+)"', re.MULTI
 
 
 def read(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """A spec or a plan that was named when the studio was started, and the files it names."""
+    """Read the spec or plan that was named when the studio started, and the files it names."""
     file = Path(text(params, "file"))
     words = _words(file)
     if file.suffix.lower() == ".json":
@@ -48,7 +48,7 @@ def _words(file: Path) -> str:
 
 
 def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """The audit of a plan, or of the one that the spec on the table asks for, and its report."""
+    """Audit a plan, or the plan of the page's spec, and return the result with its report."""
     if params.get("plan"):
         found = sure(loads(text(params, "plan")), Plan, NO_PLAN)
     else:
@@ -72,7 +72,7 @@ def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def verdict_words(measured: Audit) -> str:
-    """The verdict as a sentence of its own."""
+    """Return the verdict as one sentence."""
     lines = dict(line.partition(": ")[::2] for line in measured.describe().splitlines())
     words = lines.get("Verdict", measured.verdict)
     return words[:1].upper() + words[1:]

@@ -1,4 +1,4 @@
-"""The Budget room: a ledger, opened read-only: spent, left, and whether its chain is whole."""
+"""The Budget room: a ledger, read-only: amounts spent and left, and the state of its hash chain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_SPAN = timedelta(hours=1)  # of charges that have a pace
 
 
 def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """Every account with what was spent, the limits, and what verifying the chain found."""
+    """Return every account with its spending, the limits, and the result of verifying the chain."""
     where = str(params.get("file") or "") or text(params, "ledger")
     if "://" not in where and not Path(where).is_file():
         raise InputError(f"there is no ledger at {where!r}; name its file, such as budget.db")
@@ -55,12 +55,12 @@ def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def accounts_of(ledger: SqlLedger) -> list[dict[str, Any]]:
-    """The first accounts, each with what it spent and what is left of its tightest limit."""
+    """Return the first accounts, each with its spending and the rest of its tightest limit."""
     return [_account(ledger, *names) for names in ledger.accounts()[:MOST_ACCOUNTS]]
 
 
 def _shown(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> int:
-    """The account whose line is drawn: the one that was chosen, else the one with least left."""
+    """Return the account whose line is drawn: the chosen one, else the one with the least left."""
     chosen = params.get("account")
     if isinstance(chosen, int) and 0 <= chosen < len(rows):
         return chosen
@@ -82,7 +82,7 @@ def budget_line(entries: list[Any], ledger: SqlLedger) -> dict[str, Any]:
 
 
 def points_of(entries: list[Any], ledger: SqlLedger) -> list[dict[str, Any]]:
-    """When each charge was made, and the plain sum of the amounts up to it."""
+    """Return the time of each charge, and the sum of the amounts up to it."""
     points, total = [], Fraction(0)
     amounts: dict[str, Fraction] = {}
     for entry in entries:
@@ -94,7 +94,7 @@ def points_of(entries: list[Any], ledger: SqlLedger) -> list[dict[str, Any]]:
 
 
 def minute(at: str) -> str:
-    """A time as a person writes it, to the minute."""
+    """Return a time as text, to the minute."""
     return datetime.fromisoformat(at).strftime("%d %b %Y, %H:%M")
 
 

@@ -1,4 +1,4 @@
-"""The Day room: a day of contexts, what is sensitive, what is shown and what is believed."""
+"""The Day room: a day of contexts, the sensitive ones, what is released and what is believed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_CALENDAR = "there is no calendar on the table; make a plan first"
 
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """The check that shows most, and the day as a calendar: what is likely, what is shown."""
+    """Return the mechanism that releases most, and a calendar of likely and released contexts."""
     say("learning how a day flows", 0.1)
     day, about = _learned(params)
     files = {"day.json": dumps(day)}
@@ -87,7 +87,7 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def _learned(params: Mapping[str, Any]) -> tuple[DayChain, str]:
-    """The day of a person's file, in words too, or that of a made-up phone."""
+    """Return the day learned from the user's file, with a description, or a synthetic day."""
     over = text(params, "over", "day")
     if over not in SPANS:
         raise InputError(f"over is {over!r}; it must be one of {', '.join(SPANS)}")
@@ -139,7 +139,7 @@ def _slot_minutes(table: pl.DataFrame) -> int:
 
 
 def _hours(table: pl.DataFrame) -> str:
-    """From the first to the last hour at which half of the days or more have a row."""
+    """Return the first and last hour at which at least half of the days have a row."""
     import polars as pl
 
     days = table.select(
@@ -152,7 +152,7 @@ def _hours(table: pl.DataFrame) -> str:
 
 
 def likely_sensitive(day: DayChain) -> list[str]:
-    """What is ticked at first: contexts whose names sound private, else the rarest one."""
+    """Return the contexts selected at first: those with private-sounding names, else the rarest."""
     private = [name for name in day.states if set(name.lower().split()) & PRIVATE]
     if private:
         return private
@@ -212,7 +212,7 @@ def _own_day(days: list[list[str | None]], sensitive: set[str], number: int) -> 
 
 
 def _telling_day(found: Plan, sensitive: set[str], rng: SeededRng) -> tuple[str, ...]:
-    """A made-up day on which there is something to hide, if one comes up soon."""
+    """Return a synthetic day with something to hide, if one is drawn within a few tries."""
     day, events = _day(found), _events(found) if hides_events(found) else ()
     for _ in range(TRIES):
         path = day.sample(rng)
@@ -326,7 +326,7 @@ def named_contexts(found: Plan) -> list[str]:
 
 
 def event_meaning(found: Plan, delta: float) -> str:
-    """What δ means for an event, with what everybody believes anyway."""
+    """Return what δ means for an event, with the belief before any release."""
     day = _day(found)
     told = "; ".join(
         f"{event.describe()} ({event.prior(day):.0%} likely anyway)" for event in _events(found)
@@ -338,7 +338,7 @@ def event_meaning(found: Plan, delta: float) -> str:
 
 
 def meaning(delta: float) -> str:
-    """What δ means, before somebody is surprised."""
+    """Return what δ means, in words."""
     return (
         f"Whatever is shown, nobody's belief that you are somewhere sensitive rises by more than "
         f"{delta:.0%} above what everybody expects at that hour anyway. It does not hide what "

@@ -1,4 +1,4 @@
-"""The map under the Places room: a free walk on a made-up one, or learned from a person's file."""
+"""The map of the Places room: a free walk on a synthetic map, or learned from the user's file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ground(NamedTuple):
 
 
 def walked(params: Mapping[str, Any]) -> Ground:
-    """A map of so many cells on which one walks about freely."""
+    """Return a map of so many cells with a free random walk."""
     rows, columns = int(number(params, "rows", 12)), int(number(params, "columns", 14))
     if not (rows >= 2 and columns >= 2 and rows * columns <= MOST_CELLS_DRAWN):
         raise InputError(
@@ -178,7 +178,7 @@ def step_of(table: pl.DataFrame) -> float | None:
 
 
 def track_columns(step: float | None) -> TrackColumns:
-    """Where the table keeps what, on steps of that length."""
+    """Return the columns of the track's table, with steps of this length in seconds."""
     timed = None if step is None else "seconds"
     pause = None if step is None else PAUSE_STEPS * step
     return TrackColumns(
@@ -243,7 +243,7 @@ def _grid(table: pl.DataFrame, cell_km: float) -> SquareGrid:
 
 
 def backdrop(params: Mapping[str, Any], chain: SparseChain) -> list[list[list[float]]]:
-    """Lines to draw below the cells, in kilometres: coasts, streets, whatever the person has."""
+    """Return lines to draw below the cells, in kilometres, such as coasts and streets."""
     file = params.get("backdrop")
     if not file:
         return []

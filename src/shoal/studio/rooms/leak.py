@@ -1,4 +1,4 @@
-"""The Leak room: a series, what an ordinary release gives away, the noise that is enough."""
+"""The Leak room: a series, what an ordinary release leaks, and the noise that is enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shoal.studio.bench import number, request_of, spec_text, text
 from shoal.studio.tables import chosen, gap_of
 from shoal.studio.work import Say
 
-# 21 stops from very private to hardly: two of them double the budget
+# 21 budgets from very private to hardly private: two steps double the budget
 STOPS = [round(0.02 * 2 ** (k / 2), 4) for k in range(21)]
 SIMULATED = 100  # releases of the same data, to show how they spread
 MOST_STATES_MAPPED = 60  # a heat map of more is no picture; the command line takes more
@@ -86,7 +86,7 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def fit_words(check: FitCheck) -> str:
-    """Whether the chain describes the file, for somebody who has never heard of a likelihood."""
+    """Return in plain words whether the chain describes the file."""
     bits = check.bits_per_step
     against = [
         words
@@ -106,7 +106,7 @@ def fit_words(check: FitCheck) -> str:
 
 
 def leak_words(chain: MarkovChain, epsilon: float) -> dict[str, Any]:
-    """What an ordinary release of that budget really tells, and makes of a belief of one half."""
+    """Return what an ordinary release of this budget leaks, and how it changes a belief of 1/2."""
     found = leakage(chain, epsilon)
     believed = 1 / (1 + math.exp(-min(found.value, 700.0)))
     promised = 1 / (1 + math.exp(-epsilon))
@@ -135,7 +135,7 @@ def curve(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def simulate(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """A hundred releases that might have been, around the true answer; for this screen only."""
+    """Return a hundred simulated releases around the true answer, for this screen only."""
     say("drawing releases", 0.2)
     plan, records = _plan_and_records(params)
     rng = SeededRng(int(number(params, "seed", 1)))
@@ -184,7 +184,7 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
     choice = choose(task, epsilon, prune=True)
     error = choice.plan.error()
     model = task.family[0]
-    # rows that are about this kind of data: the others' refusals are no news
+    # only mechanisms for this kind of data: refusals of the others say nothing
     own = {row for family in families() for row in family.mechanisms if family.name in OWN}
     rows = {name: row for name, row in choice.alternatives.items() if name in own}
     return {

@@ -1,4 +1,4 @@
-"""The Live room: a gateway on this computer, asked with the key of whoever sits before it."""
+"""The Live room: queries to a gateway on this computer, with the user's key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_QUESTIONS, SECONDS = 200, 30.0  # at once, and for each answer
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """No answer leads elsewhere: a key is for the gateway that was named."""
+    """Refuse redirects, so that the key is sent to the named gateway only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

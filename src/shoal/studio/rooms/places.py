@@ -115,7 +115,7 @@ def player(columns: list[dict[str, Any]], count: int) -> dict[str, Any]:
 def played_track(
     found: Plan, track: Sequence[Any], rng: Rng | None, *, truth: bool
 ) -> list[dict[str, Any]]:
-    """The panes of one plan: the map at every step, the error of the guess, who looks alike.
+    """Return the panes of one plan: the map at every step, the guess's error, and the policy.
 
     Without `truth` nothing is in them that was not released, so they may be given away.
     """
@@ -225,7 +225,7 @@ def _cells(params: Mapping[str, Any], name: str, size: int) -> list[list[int]]:
 
 
 def policy_map(found: Plan) -> dict[str, Any]:
-    """Props of the map before the first step: the belief everybody holds, and the policy."""
+    """Return the props of the map before the first step: the prior belief, and the policy."""
     query, secrets = _query(found), found.task.secrets
     points = query.points * float(query.step)
     machine = machine_of(found)

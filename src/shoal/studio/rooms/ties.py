@@ -1,4 +1,4 @@
-"""The Ties room: who is tied to whom, what one tells about the other, noise that survives it."""
+"""The Ties room: tied people, what one reveals about another, and noise that covers it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _places(params: Mapping[str, Any], town: Town, say: Say) -> dict[str, Any]:
 
 
 def circle_words(choice: Choice, largest: int, edges: list[list[int]]) -> str:
-    """What noise for circles of friends costs, and how large the circles really are."""
+    """Return in words the cost of noise for groups of friends, and the sizes of the groups."""
     own, plain = choice.plan.error(), choice.alternatives.get("laplace")
     ordinary = plain.error() if isinstance(plain, Plan) else None
     much = (
@@ -167,7 +167,7 @@ def _network(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def graph_of(model: Model) -> tuple[Sequence[str], list[list[int]]]:
-    """Who is drawn, and who is joined to whom, for every kind of model that has a graph."""
+    """Return the drawn nodes and the joined pairs, for every kind of model that has a graph."""
     if isinstance(model, Dependence):
         return [f"record {one}" for one in range(model.records)], model.ties.tolist()
     if isinstance(model, BayesNet):
@@ -204,7 +204,7 @@ def _choice(request: Request, say: Say) -> Choice:
 
 
 def _told(spec: Any, files: dict[str, Any], choice: Choice) -> dict[str, Any]:
-    """What every answer of this room says."""
+    """Return the part that all answers of this room share."""
     return {
         "spec": spec,
         "files": files,
@@ -226,7 +226,7 @@ def _spec(params: Mapping[str, Any], model: str, query: str) -> str:
 
 
 def friends_tell(model: Model, edges: list[list[int]]) -> dict[str, Any]:
-    """What one friend's value tells about the other's: one sentence, and the heat map behind it."""
+    """Return a sentence on what a friend's value reveals about the other's, and its heat map."""
     model = sure(model, Dependence, "the spec on the table is not about people who are tied")
     law = model.pair(edges[0][0], edges[0][1]) if edges else None
     if law is None:
@@ -280,7 +280,7 @@ def tie_graph(
 
 
 def _layout(graph: nx.Graph) -> dict[int, tuple[float, float]]:
-    """Where everybody stands; whoever is tied to nobody stands in a row below the others."""
+    """Return the position of each node; nodes without ties are in a row below the others."""
     tied = graph.subgraph([node for node in graph if graph.degree[node]])
     drawn = nx.spring_layout(tied, seed=1, k=1.4 / max(1, len(tied)) ** 0.5) if len(tied) else {}
     place = {node: (float(x), float(y)) for node, (x, y) in drawn.items()}
@@ -291,7 +291,7 @@ def _layout(graph: nx.Graph) -> dict[int, tuple[float, float]]:
 
 
 def told_words(plan: Plan, alternatives: Mapping[str, Plan | str]) -> str:
-    """What ignoring the ties would cost, in one sentence."""
+    """Return one sentence that compares the error of noise with and without regard to the ties."""
     plain = alternatives.get("laplace")
     error = plan.error()
     if isinstance(plain, str) or plain is None or error is None:

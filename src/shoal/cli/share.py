@@ -121,6 +121,7 @@ def _object(report: Any) -> dict[str, Any]:
 
 
 def _print_attacks(found: list[tuple[str, PlaceBeliefs]], *, as_json: bool) -> None:
+    """Print one line per attack, or a JSON object of highest belief and shift by attack."""
     if as_json:
         show.print_json(
             {

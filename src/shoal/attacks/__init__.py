@@ -1,1 +1,1 @@
-"""The adversary made runnable: what somebody who knows the model learns from a release."""
+"""Attacks: the posterior beliefs of an adversary who knows the model and sees a release."""

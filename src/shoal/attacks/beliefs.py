@@ -59,7 +59,7 @@ class VariablesSeen(NamedTuple):
 class EntriesSeen(NamedTuple):
     """Something seen of each entry: log P(what was seen of entry t | its value), (entries, values).
 
-    -inf rules a value out. Rows of zeros say nothing.
+    -inf rules a value out. Rows of zeros carry no information.
     """
 
     log_likelihood: Floats
@@ -129,6 +129,7 @@ def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
 
 
 def _check_drawn(plan: Plan, release: Release) -> None:
+    """Refuse a release of another plan, and one that was processed after it was drawn."""
     if release.plan != plan.fingerprint:
         raise InputError("the release is not of this plan; hand over the plan that made it")
     if release.processed:
@@ -202,7 +203,7 @@ def _one_bar(decay: float, others: int, gaps: npt.NDArray[Any]) -> Floats:
     return np.asarray(-decay * np.abs(gaps) + law[place.ravel()].reshape(gaps.shape))
 
 
-# Everything that was seen, together.
+# The combined likelihood of all releases seen.
 
 
 class VariableColumns(NamedTuple):
@@ -241,7 +242,7 @@ def log_likelihood(seen: Sequence[Seen], answers: Ints) -> Floats:
 
 
 def entries_seen(seen: Sequence[Seen], columns: VariableColumns) -> Floats | None:
-    """The log-likelihood of all that was seen of single variables, by column; None if nothing."""
+    """Return the log-likelihood of all outputs about single variables, by column; None if none."""
     logs = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
     shape = (len(columns.places), len(columns.values))
     for rows in logs:
@@ -257,7 +258,7 @@ def entries_seen(seen: Sequence[Seen], columns: VariableColumns) -> Floats | Non
     return np.asarray(np.sum(logs, axis=0)) if logs else None
 
 
-# What adversaries believe before and after, what was learned, and who knows how much.
+# Prior and posterior beliefs, the change between them, and adversaries of different knowledge.
 
 
 class Learned(NamedTuple):
@@ -293,9 +294,9 @@ class Privacy(NamedTuple):
 class Beliefs:
     """P(entry = value) before and after, (entries, values), and how likely the output was.
 
-    `log_evidence` is log P(output), up to the constant left out of the likelihood; nan where
-    nobody asked. `logs` are the logarithms of both tables, for beliefs too small for a double: a
-    value that looks all but excluded is not excluded.
+    `log_evidence` is log P(output), up to the constant left out of the likelihood; nan if
+    it was not computed. `logs` are the logarithms of both tables, for beliefs too small for a
+    double: a probability that is stored as 0 may still be positive.
     """
 
     values: tuple[str, ...]
@@ -328,7 +329,7 @@ class Beliefs:
         return np.asarray(np.argmax(self.after, axis=1), np.int64)
 
     def largest_change(self) -> Learned:
-        """The largest log-odds learned between two values of one entry; 0 when nothing was.
+        """Return the largest change of log-odds between two values of one entry; 0 if none.
 
         inf when a value that was possible no longer is.
         """
@@ -394,7 +395,7 @@ def entropy(laws: Floats) -> Floats:
 
 
 def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> Beliefs:
-    """What somebody who holds `model` believes about every entry after seeing `seen`.
+    """Return the beliefs about every entry of an adversary who holds `model` and saw `seen`.
 
     Exact: forward and backward over states and sums (chains), enumeration (tables), elimination
     (Bayesian networks), or group by group and person by person (contagion). `entries` is the
@@ -426,7 +427,7 @@ def most_likely(
     return found
 
 
-# The same release seen by somebody who knows less, as much, or more than the model.
+# The same release seen by adversaries who know less, as much, or more than the model.
 #
 # Xiao 2017, Section 3.5 compares weak, standard and strong adversaries; what each may learn from
 # one release is not ordered by how much each knows.

@@ -41,7 +41,7 @@ class Code(NamedTuple):
     def numbers(self) -> Ints:
         """The released numbers without noise for every code, (codes, numbers)."""
         digits = np.stack(np.unravel_index(np.arange(self.width), self.shape), axis=1)
-        # codes that no data has may fall between whole numbers; nothing is ever read there
+        # codes that no data reaches may be fractions; their values are never used
         return np.asarray(self.start + (digits * self.unit + self.low) @ self.lines // self.over)
 
 
@@ -74,7 +74,7 @@ def _basis(gaps: Ints) -> tuple[list[int], Ints, int]:
     """Numbers that determine all others, and how: gaps = gaps[chosen] @ lines/over, exactly.
 
     The narrowest independent ones, by elimination on the matrix of inner products, which has the
-    same dependences as the numbers themselves. Where nothing moves at all, the first.
+    same dependences as the numbers themselves. If all gaps are 0, the first number.
     """
     flat = np.unique(gaps.reshape(-1, gaps.shape[2]), axis=0).astype(object)
     rows = [[Fraction(int(x)) for x in row] for row in flat.T @ flat]
@@ -91,7 +91,7 @@ def _basis(gaps: Ints) -> tuple[list[int], Ints, int]:
             if r != k and row[j]:
                 rows[r] = [x - row[j] * y for x, y in zip(row, rows[k], strict=True)]
         chosen.append(j)
-    lines = rows[: max(len(chosen), 1)]  # all 0 where nothing moves
+    lines = rows[: max(len(chosen), 1)]  # all 0 if all gaps are 0
     over = math.lcm(*(x.denominator for row in lines for x in row))
     whole = np.array([[int(x * over) for x in row] for row in lines], dtype=np.int64)
     return chosen or [0], whole, over
@@ -100,7 +100,7 @@ def _basis(gaps: Ints) -> tuple[list[int], Ints, int]:
 def sum_law(one: Floats, two: Floats, *, best: bool = False) -> Floats:
     """log P(A + B = c) of independent whole numbers from log P(A = a) and log P(B = b).
 
-    Terms are taken relative to the largest of each sum, so that nothing underflows. With `best`
+    Terms are taken relative to the largest of each sum, to avoid underflow. With `best`
     it is the largest term itself.
     """
     short, long = (one, two) if len(one) <= len(two) else (two, one)
@@ -123,7 +123,7 @@ def sum_law(one: Floats, two: Floats, *, best: bool = False) -> Floats:
 def told_by_sum(law: Floats, log_likelihood: Floats) -> Floats:
     """log P(output | A = a) when `log_likelihood` is that given A + B, and `law` is log P(B = b).
 
-    For every a with which a + b is one of its codes, whatever b.
+    For every a such that a + b is a valid code for all b.
     """
     count = len(log_likelihood) - len(law) + 1
     if count < len(law):
@@ -144,9 +144,8 @@ def told_by_sum(law: Floats, log_likelihood: Floats) -> Floats:
 def told_about_each(laws: list[Floats], log_likelihood: Floats) -> list[Floats]:
     """log P(output | one of several independent summands), for each of them and its values.
 
-    `laws` are their log-laws, `log_likelihood` that of the output given the sum of all. Half of
-    them at a time: what is told about a half is what is told about the sum, the other half
-    averaged out.
+    `laws` are their log-laws, `log_likelihood` that of the output given the sum of all. Divide
+    and conquer: the likelihood given the sum of one half averages out the other half.
     """
     if len(laws) == 1:
         return [log_likelihood]
@@ -207,7 +206,7 @@ class Followed:
 
 
 def follow(motion: Motion, begin: Floats, first: int, rows: Floats) -> Followed:
-    """What somebody believes about the hidden states at every step.
+    """The beliefs of an adversary about the hidden states at every step.
 
     `begin` is the log-law of the hidden state at the start, `first` the time of the first step (1
     after a known start), `rows` (steps, hidden) the log-likelihood of each step's output. With
@@ -276,7 +275,7 @@ def likeliest(motion: Motion, begin: Floats, first: int, rows: Floats) -> Ints:
 def pushed(matrix: Any, logs: Floats) -> Floats:
     """log (matrix e^logs) for a matrix in sparse rows without negative entries.
 
-    -inf where nothing leads; no possible entry is lost to underflow.
+    -inf where no transition leads; no possible entry is lost to underflow.
     """
     top = logs.max()
     if top == -math.inf:
@@ -292,7 +291,7 @@ def pushed(matrix: Any, logs: Floats) -> Floats:
 
 
 def total(logs: Floats) -> Floats:
-    """log Σ e^logs along the last axis; -inf where there is nothing."""
+    """Return log Σ e^logs along the last axis; -inf where all terms are -inf."""
     top = logs.max(axis=-1, keepdims=True)
     safe = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(under="ignore", divide="ignore"):

@@ -1,6 +1,7 @@
-"""Telling events, sets of outputs that one fact makes much likelier than another, and their choice.
+"""Find distinguishing events: sets of outputs that one fact makes much likelier than another.
 
-Chosen on data of their own, so that what is counted afterwards proves what it seems to prove.
+The search uses samples of its own. The samples counted afterwards are fresh, so their confidence
+limits are valid.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def log_ratio_at_least(top: tuple[int, int], bottom: tuple[int, int], error: flo
 
 
 MOST_COORDINATES = 8  # numbers of an output that are also looked at by themselves
-FEW_VALUES = 40  # different values up to which each is told apart anyway
+FEW_VALUES = 40  # up to so many different values, each gets a bin of its own
 PERIOD = 2.0  # remainders by 2 show parities and what stands after the point
 NEWTON_STEPS = 25  # of Newton's method
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -160,17 +161,17 @@ def _counted(count: int) -> tuple[str, ...]:
 
 TAIL = np.array([0.0002, 0.0005, 0.001, 0.002, 0.005])
 QUANTILES = np.concatenate([TAIL, np.arange(0.01, 0.995, 0.02), 1 - TAIL[::-1]])
-CAUTION = 3.0  # standard deviations an event loses because it was chosen for looking good
-HOPE = 1e-6  # weight of what looks good without caution, where nothing does with it
+CAUTION = 3.0  # standard deviations subtracted because the event was selected on the same sample
+HOPE = 1e-6  # factor on the limit without caution, used to rank when the cautious limit is <= 0
 MOST_BINS = FEW_VALUES
-OFTEN = 3  # outputs that are equal: a value of its own and no coincidence
+OFTEN = 3  # so many equal outputs form a value with a bin of its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TellingEvent:
-    """{z : the score of z is in one of the half-open intervals}; with `nothing`, or no number.
+    """{z : the score of z is in one of the half-open intervals}; `nothing` adds the NaN scores.
 
-    `swapped` says that the event speaks for the second fact.
+    `swapped` says that the event is likelier under the second fact.
     """
 
     score: Score
@@ -226,7 +227,7 @@ def best_event(first: Floats, second: Floats, tests: int, *, spread: float = 2.6
 
 
 def _best_threshold(trial: _Trial, score: Score, swapped: bool) -> Promise:
-    """The best of the half-lines, and of everything and of what is no number."""
+    """Return the best event among half-lines of the score, all numbers, and NaN scores."""
     over, under = np.sort(trial.top), np.sort(trial.bottom)  # nan comes last
     counts = [int((~np.isnan(side)).sum()) for side in (over, under)]
     everything = TellingEvent(score, ((-math.inf, math.inf),), True, swapped)
@@ -270,17 +271,23 @@ def _best_bins(trial: _Trial, score: Score, swapped: bool) -> Promise:
 
 
 def _expected(over: Ints, under: Ints, trial: _Trial) -> Floats:
-    """The lower limit of log p/p' a test can be expected to give, with caution for the choice.
+    """Return the lower limit of log p/p' that a test of the event is expected to give.
 
-    p̂ less and p̂' plus `spread` standard deviations of the test and CAUTION of the choice, on the
-    scale of arcsin √p, where a deviation is 1/(2√n); where nothing was hit, what may have been
-    missed counts: about spread²/2 hits. Where caution leaves nothing, what hope would have.
+    p̂ is lowered and p̂' raised by `spread` standard deviations of the test and CAUTION of the
+    selection, on the scale of arcsin √p, where a deviation is 1/(2√n). To p' is added what zero
+    hits may have missed: about spread²/2 hits. Where the result is not above 0, the limit without
+    caution counts, times HOPE.
     """
     cautious = _limit(over, under, trial, CAUTION)
     return np.where(cautious > 0, cautious, HOPE * _limit(over, under, trial, 0.0))
 
 
 def _limit(over: Ints, under: Ints, trial: _Trial, caution: float) -> Floats:
+    """Return lower limits of log p/p' (natural logarithm), one per pair of hit counts.
+
+    `over` and `under` count the hits given the first and the second fact. `caution` is in standard
+    deviations. -inf where the limit on p is 0.
+    """
     above, below = len(trial.top), len(trial.bottom)
     test = trial.spread / (2 * math.sqrt(trial.tests))
     low = np.arcsin(np.sqrt(over / above)) - caution / (2 * math.sqrt(above)) - test
@@ -335,6 +342,10 @@ def _past_cuts(scores: Floats, cuts: Floats, above: bool) -> Ints:
 
 
 def _words(low: float, high: float, unit: str) -> str:
+    """Return the half-open interval [low, high) in words, with `unit` after the numbers.
+
+    `low` equal to LARGEST_FLOAT means the value is infinite.
+    """
     unit = f" {unit}" if unit else ""
     if low == LARGEST_FLOAT:
         return "infinite"
@@ -372,9 +383,10 @@ def chosen(
     spread: float,
     seeds: np.random.SeedSequence,
 ) -> tuple[Rival, TellingEvent]:
-    """The pair of facts and the event that promise most, from rounds with ever fewer rivals.
+    """Return the pair of facts and the event with the largest expected limit.
 
-    Each rival is judged by the tests it could have: long data may be too dear for all of them.
+    Every round draws more outputs for fewer candidates. A candidate is ranked by the number of
+    tests its budget allows, which is smaller for long data.
     """
     pilot, *others = seeds.spawn(1 + len(NARROWINGS))
     ranked = _ranked(_pilot(run, found, budget, pilot), budget, spread)
@@ -453,7 +465,7 @@ def _outputs(
     return [run.draw(*one) for one in zip(pools, counts, own, strict=True)]
 
 
-# What a black-box audit looks at: the lengths somebody named, or those the box takes.
+# What a black-box audit looks at: the lengths the caller named, or those the box accepts.
 
 
 PROBES = 4  # data sets by which a function shows whether it takes a length
@@ -491,7 +503,7 @@ class Scope(NamedTuple):
 
 
 def named_scope(laws: FactLaws, lengths: Sequence[int], draws: int) -> Scope:
-    """The lengths somebody named, with as many draws whatever their length."""
+    """Return the scope of the lengths the caller named; every length gets the same draws."""
     wanted = [whole(n, "a length") for n in lengths]
     for chain in laws.chains:
         if all(n < chain.walk.order for n in wanted):
@@ -523,8 +535,8 @@ def default_scope(box: BlackBox, laws: FactLaws, draws: int, seed: int) -> Scope
 def _refused(box: BlackBox, chains: Sequence[Chain], longest: int, seed: int) -> tuple[int, ...]:
     """The lengths of the ladder a function does not take, though it takes others.
 
-    It fails for every probe of such a length. One that fails for all lengths, or for some data of
-    a length only, is told in the words of its first failure.
+    It fails for every probe of such a length. A function that fails for all lengths, or
+    only for some data of a length, is refused with its first error.
     """
     if not isinstance(box, FunctionBox):
         return ()

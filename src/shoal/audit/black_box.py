@@ -58,6 +58,12 @@ class PlanBox:
         return not getattr(self.plan.body, "own_randomness", False)
 
     def draw(self, paths: Ints, seed: int) -> Floats:
+        """Return one output per row of `paths`, as floats of shape (paths, labels).
+
+        `paths` (paths, entries) holds state indices. Additive noise on a sum is drawn for all paths
+        at once in exact lattice units; other plans release one path at a time. `seed` has no effect
+        on plans with randomness of their own.
+        """
         body = self.plan.body
         rng: Rng = SeededRng(seed)
         query = linear(body.query) if type(body) is Additive else None
@@ -88,6 +94,10 @@ class FunctionBox:
     states: tuple[Any, ...]
 
     def __post_init__(self) -> None:
+        """Refuse a function that cannot be called with one list, and with `rng` when it is seeded.
+
+        Functions without a readable signature are accepted.
+        """
         try:
             parameters = inspect.signature(self.function)
         except (TypeError, ValueError):  # builtins have no signature
@@ -120,9 +130,13 @@ class FunctionBox:
         return out
 
     def _called(self, data: Any, options: dict[str, Any]) -> Any:
+        """Return what the function returns for `data`.
+
+        Raises InputError, with the data and the error in short, when the function raises.
+        """
         try:
             return self.function(data, **options)
-        except Exception as error:  # whatever somebody else's code does
+        except Exception as error:  # the function is foreign code and may raise anything
             raise InputError(
                 f"the black box failed with {_in_line(error)} (its data was {_shortly(data)}); "
                 "it must answer for all data"
@@ -166,6 +180,10 @@ class Runner:
     def __init__(
         self, box: BlackBox, pool: ProcessPoolExecutor | None, progress: Progress | None, total: int
     ) -> None:
+        """Set up the draws of `box`; `total` is the number of draws that progress is reported of.
+
+        Without `pool` the box is called in this process.
+        """
         self._box, self._pool, self._progress = box, pool, progress
         self._total = total
         self._from, self._until, self._work, self._done = 0, 0, 1, 0
@@ -191,6 +209,7 @@ class Runner:
         return np.vstack(outputs)
 
     def _check_width(self, entries: int, width: int) -> None:
+        """Refuse a box that returns different numbers of values for data of the same length."""
         known = self._widths.setdefault(entries, width)
         if known != width:
             raise InputError(
@@ -229,10 +248,10 @@ def runner(
 
 
 def parallel(box: BlackBox) -> bool:
-    """Whether several processes may call the box: it is seeded, and can be sent to another.
+    """Return whether several processes may call the box: it is seeded and can be pickled.
 
-    A box with a generator of its own would be copied with it, and every copy would draw the same
-    noise again: outputs that look independent and are not prove nothing.
+    A box with its own generator would be copied together with its state. Every copy would draw the
+    same noise, and the outputs would not be independent.
     """
     if not getattr(box, "seeded", True):
         return False
@@ -267,7 +286,7 @@ def _shortly(value: Any) -> str:
 
 # Other people's private releases, in the form the black-box auditor takes.
 #
-# Nothing here imports the other library: an OpenDP measurement is anything that is called with a
+# No other library is imported here: an OpenDP measurement is anything that is called with a
 # list and has `map`, `input_metric` and `output_measure`; a mechanism in the manner of diffprivlib
 # is anything with `randomise` and `epsilon`.
 
@@ -292,7 +311,7 @@ class MeasurementRelease:
         """The epsilon the measurement promises when one entry changes its value.
 
         Refuses metrics for which that is no distance, measures other than pure DP, and
-        measurements that promise nothing.
+        measurements without a finite promise.
         """
         try:
             return float(entry_eta(self.measurement))
@@ -312,6 +331,7 @@ class RandomisedQuery:
     notion: ClassVar[str] = "entry-dp"
 
     def __post_init__(self) -> None:
+        """Refuse a mechanism without `randomise` and a query with more than one number."""
         if not hasattr(self.mechanism, "randomise"):
             raise InputError(
                 f"{type(self.mechanism).__name__} has no randomise(value), so it cannot be called"

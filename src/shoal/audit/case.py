@@ -1,4 +1,4 @@
-"""What an audit of noise is about, losses of small tables, and the output that tells most."""
+"""Audit cases of additive noise, losses of finite tables, and the worst output."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WIDEST = 2**40  # lattice steps one entry may add where sums are counted one by 
 class AuditCase:
     """One member of a family, and noise on a linear query about data it may describe.
 
-    `known` is an upper bound on the loss that somebody has certified already (inf: none), and
+    `known` is an upper bound on the loss that is already certified (inf: none), and
     `promised` the claim, which only decides how hard to look. `curve` asks for the densities.
     """
 
@@ -196,6 +196,7 @@ def finite_loss(table: FiniteLaw, release: npt.ArrayLike, secrets: Secrets) -> F
 
 
 def _checked(table: FiniteLaw, release: npt.ArrayLike) -> Floats:
+    """Return `release` as (outcomes, outputs); refuse rows that are no laws, within 1e-9."""
     law = np.asarray(release, dtype=np.float64)
     if law.shape[:-1] != table.probability.shape:
         raise InputError(
@@ -238,7 +239,7 @@ def product_peak(
     K(v) = exp(-decay·|v|_1), answers (n, labels) in lattice steps and laws (secrets, n) in logs.
     In one coordinate, between two neighbouring answers, both sums have the form A e^w + B e^-w,
     so their ratio is monotone: the supremum is on the grid of the answers' coordinates, whose
-    outermost points stand for everything beyond. All pairs by default. MATHS section 2.
+    outermost points cover all outputs beyond them. All pairs by default. MATHS section 2.
     """
     axes = [np.unique(column) for column in answers.T]
     place = tuple(
@@ -345,10 +346,7 @@ class Sighting(NamedTuple):
 
 
 class LearnedPair(NamedTuple):
-    """What was learned about a pair of values, and under which initial law.
-
-    The true log-ratio is at least log_ratio - rounding.
-    """
+    """Log-ratio of two values under an initial law; its true value is >= log_ratio - rounding."""
 
     log_ratio: float
     pair: tuple[int, int]
@@ -359,7 +357,7 @@ class LearnedPair(NamedTuple):
 
     @property
     def certain(self) -> float:
-        """What was learned at least: rounding never counts as something learned."""
+        """Return the log-ratio minus its rounding error, a certain lower bound."""
         return max(self.log_ratio - self.rounding, 0.0)
 
 
@@ -418,6 +416,7 @@ def _rounding(seen: Sighting, joint: Floats, prior: Floats) -> float:
 
 
 def _told(joint: Floats, prior: Floats, pair: tuple[int, int], initial: Floats) -> LearnedPair:
+    """Return the log-ratio and beliefs of `pair` from log-weights with and without the output."""
     top, bottom = pair
     with np.errstate(invalid="ignore"):
         ratio = _gap(joint[top] - prior[top], joint[bottom] - prior[bottom])
@@ -433,20 +432,20 @@ def _told(joint: Floats, prior: Floats, pair: tuple[int, int], initial: Floats) 
 
 
 def _widest(likelihood: Floats) -> tuple[int, int]:
-    """The values the output speaks most for and most against; nan marks impossible values."""
+    """Return the values with the largest and least log-ratio; NaN marks impossible values."""
     possible = np.where(np.isnan(likelihood), -math.inf, likelihood)
     against = np.where(np.isnan(likelihood), math.inf, likelihood)
     return int(np.argmax(possible)), int(np.argmin(against))
 
 
 def _gap(top: float, bottom: float) -> float:
-    """top - bottom, with impossible values (nan) as nothing learned."""
+    """Return top - bottom; -inf where the difference is NaN because a value is impossible."""
     gap = float(top - bottom)
     return -math.inf if math.isnan(gap) else gap
 
 
 def _worst_start(joint: Floats, prior: Floats, pair: tuple[int, int] | None) -> LearnedPair:
-    """The initial law under which the output tells most: it needs one or two first states.
+    """Return the initial law with the largest log-ratio; one or two first states suffice.
 
     Rows are first states. Mixtures of two are searched on a fine grid of log-odds, refined.
     """
@@ -491,6 +490,7 @@ def _best_odds(joint: Floats, prior: Floats, pair: tuple[int, int]) -> tuple[flo
 
 
 def _start_words(initial: Floats, values: tuple[str, ...]) -> str:
+    """Return the initial law in words: the certain state, or each possible one and its chance."""
     parts = [
         f"{values[state]!r} with probability {initial[state]:.3g}"
         for state in np.flatnonzero(initial > 0)

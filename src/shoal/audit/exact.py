@@ -1,4 +1,4 @@
-"""What a plan really leaks under its own task, computed, not sampled."""
+"""Exact audits: the loss of a plan under its own task, computed without sampling."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def audit_noise(
     claimed: Number | None = None,
     curve: bool = False,
 ) -> Audit:
-    """What Laplace noise of `scale` on `query` leaks: "I added Lap(2) to this count".
+    """Return the audit of Laplace noise of `scale` on `query`: "I added Lap(2) to this count".
 
-    `claimed` is the epsilon somebody claims for it, if anybody does. Laplace noise on the real
+    `claimed` is the epsilon claimed for it, None without a claim. Laplace noise on the real
     line and on any lattice that holds the answers have the same loss: the largest ratio is reached
     at an answer.
     """
@@ -87,7 +87,7 @@ def audit_noise(
 
 
 def _asked_about(plan: Plan, secrets: Secrets, curve: bool) -> Audit:
-    """What the noise of a plan tells about other secrets than its own: no claim is held to it."""
+    """Return the audit of a plan's noise under other secrets than its own; it tests no claim."""
     of_stream = act_of("audit_events", plan.body)
     if of_stream is not None:
         found: Audit = of_stream(plan, secrets)
@@ -113,6 +113,11 @@ def _noise_audit(
     curve: bool,
     known: float = math.inf,
 ) -> Audit:
+    """Return the audit of the noise `body` under `task`, the largest finding over its models.
+
+    `promised` is the claimed epsilon (None: no claim), `known` an upper bound that is already
+    certified. With `curve` the densities of the worst case are kept.
+    """
     found = _findings(task, body, known, promised, curve)
     lower, upper, worst = _largest(found)
     return Audit(
@@ -132,13 +137,13 @@ def _noise_audit(
 
 
 def additive_audit(plan: Plan, curve: bool) -> Audit:
-    """What a plan that adds noise to a sum over entries leaks, under each of its models."""
+    """Return the audit of a plan that adds noise to a sum over entries, over all its models."""
     body = plan.additive
     assert body is not None
     if linear(body.query) is None and per_variable(body.query) is None:
         return learning_audit(plan, curve)
     guarantee = plan.guarantee
-    task = replace(plan.task, query=body.query)  # what is released, whatever the task says
+    task = replace(plan.task, query=body.query)  # the body's query is the one released
     promised = float(guarantee.amount)
     found = _noise_audit(plan.mechanism, task, body, promised, curve, _own_bound(plan))
     eta, group = found.entry_level, _grouped(task, found.entry_level)
@@ -248,7 +253,7 @@ def entry_bound(model: Model, query: Query | None, eta: Fraction) -> float:
     """The least of the bounds that apply to `model`; inf when none does.
 
     Group privacy, the lift, quilts, or mixing alone: each holds for every release that is eta-DP
-    for one entry, whatever was asked; the lift also uses how far apart two values of an entry
+    for one entry, for every query; the lift also uses how far apart two values of an entry
     move the answer of `query`.
     """
     group = math.inf if model.tied is None else eta_above(model.tied * eta)
@@ -328,7 +333,7 @@ def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
 
 
 def _bounded(plan: Plan, known: _Known) -> Audit:
-    """Between nothing and the least bound for every release that is eta-DP for one entry."""
+    """Return the interval from 0 to the least bound that holds for every eta-DP release."""
     task, guarantee = plan.task, plan.guarantee
     if not each_entry(task.secrets):
         raise Refused(
@@ -396,7 +401,7 @@ def peaks_audit(
     One peak per model, its output in lattice steps, and an upper bound of its loss.
     """
     task, body = plan.task, cast(Any, plan.body)
-    query = body.query  # what is released, whatever the task says
+    query = body.query  # the body's query is the one released
     index = max(range(len(peaks)), key=lambda number: peaks[number].value)
     worst, upper = peaks[index], max(uppers)
     lower = max(worst.value - rounding(worst), 0.0)
@@ -429,6 +434,11 @@ def peaks_audit(
 
 
 def _peak(body: Tabulated, model: Model) -> FiniteLoss:
+    """Return the largest log-ratio of a table of laws between two values of an entry of `model`.
+
+    Models with a walk use it. Other models are written out as a finite table, and Refused is raised
+    when they are too large for that.
+    """
     walk = model.walk()
     if not isinstance(walk, str):
         return _walk_peak(body, walk)
@@ -476,7 +486,7 @@ def _sized_peak(body: Tabulated, walk: Walk, entries: int) -> FiniteLoss:
 
 
 def _by_entry(coded: Coded, pasts: list[Floats], told: Floats, entries: int) -> Floats:
-    """log P(X_e = x, output) for every entry and value; sums that cannot be are left at -inf."""
+    """Return log P(X_e = x, output) for every entry and value; -inf for impossible sums."""
     walk = coded.walk
     futures = list(backward(coded, len(pasts), told))[::-1]
     states = [
@@ -491,6 +501,11 @@ def _by_entry(coded: Coded, pasts: list[Floats], told: Floats, entries: int) -> 
 
 
 def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> FiniteLoss:
+    """Return the largest change of log-odds between two values of one entry, and where it is.
+
+    `before` and `after` (entries, values) hold logarithms. Impossible values are skipped. `place`
+    is the index of the output.
+    """
     best = FiniteLoss(-math.inf)
     whole = np.logaddexp.reduce(after, axis=1)
     for entry, (old, new) in enumerate(zip(before, after, strict=True)):

@@ -25,11 +25,11 @@ SHORT_LENGTHS = (
     5,
     8,
     12,
-)  # short data tells more about one entry, long data brings the rest
-FEWEST = 50  # draws per fact below which a pilot says nothing
+)  # short series isolate one entry; long series add correlation
+FEWEST = 50  # fewest draws per fact for a pilot
 ENTRIES = 400  # entries in a draw, on average, that an audit may ask for
 ENTRIES_ALWAYS_ALLOWED = 20_000_000  # entries that are always allowed: a matter of seconds
-NEAR_TOP_RUNG = 0.75  # a rung so near the top of the ladder shows nothing of its own
+NEAR_TOP_RUNG = 0.75  # the ladder stops at this part of the top length
 # the longest data is this part of the entries, so that it is drawn often enough
 LONGEST_DATA = 3900
 
@@ -68,7 +68,7 @@ class DrawBudget(NamedTuple):
 
 
 def default_budget(draws: int) -> DrawBudget:
-    """What an audit may draw when nobody named the lengths: ENTRIES a release, LEAST in all."""
+    """Return the default budget: ENTRIES a release, at least ENTRIES_ALWAYS_ALLOWED in all."""
     return DrawBudget(draws, float(max(ENTRIES * draws, ENTRIES_ALWAYS_ALLOWED)))
 
 
@@ -290,7 +290,7 @@ def outcomes_given(
 
 
 def _steady(laws: Floats) -> int:
-    """How many of the last laws are the same but for rounding, whatever their size."""
+    """Return how many of the last laws are equal up to rounding (at least 1)."""
     last = laws[-1]
     if len(laws) == 1 or (np.abs(laws[-2] - last) > SAME * last).any():
         return 1
@@ -451,6 +451,7 @@ def _chain(model: Model, path: Walk, index: int, query: Query | None) -> Chain:
 
 
 def _of_entry(chain: Chain, place: Place) -> FactPair | None:
+    """Return all pairs of possible values of one entry as facts; None below two values."""
     way = chain.route(place.entries, place.entry)
     pools = tuple(
         Pool(repr(chain.walk.values[value]), partial(way.draw, value), place.entries)

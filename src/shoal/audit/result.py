@@ -1,4 +1,4 @@
-"""What an audit finds: an interval for the loss, a witness that anybody can check, a verdict."""
+"""Results of an audit: an interval for the loss, a witness that can be recomputed, a verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Witness(Value):
     `model` counts the members of the family from 0 and `law` says which of its laws is meant.
     `facts` are the two secrets, the one the output speaks for first; `before` and `after` are the
     adversary's belief in each, before and after seeing `output` (one number per label; an
-    infinite one stands for everything beyond the values the query can take). `log_ratio` is what
+    infinite one means any output beyond the values the query can take). `log_ratio` is what
     was learned: log of the odds after less log of the odds before. `curve` samples, for queries of
     one number, (output, log density given the first fact, the same given the second).
     """
@@ -133,7 +133,7 @@ class Finding:
         return same(self.lower, self.upper)
 
 
-# Adversaries who know less than a model: to whom a promise is made too, and to whom it is not.
+# Adversaries who know less than a model: those the promise covers, and those it does not.
 
 CHAIN = "knows the chain"
 PUBLISHED = "knows how frequent contexts are; the chain is published with the output"
@@ -264,7 +264,7 @@ class Audit(Shown, Value):
         return "\n".join(f"{title}: {text}" for title, text in parts if text)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything the audit says, as plain JSON data; null stands for infinity."""
+        """Return all fields of the audit as plain JSON data; null means infinity."""
         seen = self.witness
         worst = None
         if seen is not None:
@@ -288,6 +288,7 @@ class Audit(Shown, Value):
         return f"{self.mechanism} promises {self.notion}, {amount} = {significant(self.promised)}."
 
     def _loss_words(self) -> str:
+        """Return one sentence on the loss interval, for the printed report."""
         if self.notion == "delta-privacy":
             return (
                 f"some output raises the belief in a sensitive fact by {significant(self.lower, 7)}"
@@ -310,6 +311,7 @@ class Audit(Shown, Value):
         )
 
     def _verdict_words(self) -> str:
+        """Return one sentence on whether the claim holds, for the printed report."""
         if self.promised is None:
             return "no claim to hold it to."
         words = {

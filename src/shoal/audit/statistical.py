@@ -45,7 +45,7 @@ from shoal.mechanisms.plans import eta_above
 from shoal.noise.primitives import SeededRng
 
 CONFIDENCE = 0.99  # one false alarm in a hundred audits
-DRAWS = 100_000  # releases that are drawn unless told otherwise
+DRAWS = 100_000  # default number of releases to draw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,8 +53,8 @@ class Estimate(Value):
     """A lower bound on the loss of a black box: true with probability `confidence` at least.
 
     log P(event | first fact) / P(event | second fact) ≥ lower, where pair and event were chosen
-    on other draws than the `trials` counted here. A low bound proves nothing good: only a
-    violation can be proved by sampling. `lengths`, `refused` and `beyond` say which data of a chain
+    on other draws than the `trials` counted here. A low bound is no evidence of privacy: sampling
+    can only prove a violation. `lengths`, `refused` and `beyond` say which data of a chain
     was looked at (`Looked`); all are empty where data has one length only.
     """
 
@@ -136,7 +136,7 @@ class Estimate(Value):
         return "\n".join(f"{title}: {text}" for title, text in lines if text)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything the audit says, as plain JSON data; null stands for infinity."""
+        """Return all fields of the audit as plain JSON data; null means infinity."""
         return {
             "kind": "black-box",
             **plain(self, "notion", "promised", "verdict", "violated", "lower", "estimate"),
@@ -211,8 +211,8 @@ def audit_black_box(
     longest gets fewer draws (`DrawBudget`). Half of the draws choose which
     facts to compare and the set of outputs that tells them apart, in rounds with ever fewer
     rivals; the other half is counted: Clopper–Pearson limits on both probabilities give a bound
-    that is wrong with probability at most 1 - confidence, whatever was chosen, if no release
-    depends on another. The same seed gives the same answer on any number of `workers` when the
+    that is wrong with probability at most 1 - confidence, for every choice, if releases are
+    independent. The same seed gives the same answer on any number of `workers` when the
     release is a plan or takes its randomness as `rng`; others are called in one process.
     """
     sampling = Sampling(draws, confidence, seed, workers, progress).checked()
@@ -312,6 +312,10 @@ def _claim(
 def _states(
     release: Any, family: tuple[Model, ...], states: Sequence[str] | None
 ) -> tuple[str, ...]:
+    """Return the states of the data: `states` if given, else the plan's, else those of the models.
+
+    Refuses a family whose models name no states.
+    """
     if states is not None:
         return tuple(states)
     plan = as_plan(release)
@@ -339,6 +343,10 @@ class TwoDataSets:
         return self.release.seeded
 
     def draw(self, paths: Ints, seed: int) -> Floats:
+        """Return one output per row of `paths`, as floats of shape (paths, numbers).
+
+        The first column of `paths` is the index of a data set. `seed` counts only for seeded boxes.
+        """
         chosen = [self.data[i] for i in paths[:, 0].tolist()]
         if isinstance(self.release, FunctionBox):
             return self.release.outputs(chosen, seed)

@@ -65,7 +65,7 @@ def stepped_audit(plan: Plan, curve: bool) -> Audit:
 
 
 def _own_bound(plan: Plan) -> float:
-    """What the plan's own mechanism measures; inf where it has nothing to say."""
+    """Return the loss the plan's own mechanism measures; inf where it gives no bound."""
     if plan.mechanism not in MECHANISMS or not plan.guarantee.proved:
         return math.inf
     try:

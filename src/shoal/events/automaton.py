@@ -54,6 +54,10 @@ def law_of(model: Any, *, length: int | None = None) -> PathLaw:
 
 
 def _slots(model: Any, length: int | None) -> int:
+    """Return the number of slots an event covers: `length`, or else the model's own length.
+
+    Refuses a model without a length when none is given, and a length above the model's.
+    """
     own: int | None = getattr(model, "slots", None) or getattr(model, "length", None)
     asked = own if length is None else whole(length, "length")
     if asked is None:
@@ -135,6 +139,10 @@ def _classes(rows: Any) -> tuple[Any, Ints]:
 
 
 def _compiled(event: TimeEvent, path: PathLaw) -> Automaton:
+    """Return the reduced automaton of one event over the slots of `path`; refuse unknown events.
+
+    Conjunctions and disjunctions are built from products of their parts, reduced after each.
+    """
     match event:
         case NotOf(inner):
             plain = _compiled(inner, path)
@@ -172,7 +180,7 @@ def _tables(event: AtLeast | Stay | InOrder, states: tuple[str, ...]) -> tuple[I
 
 
 def _reachable(steps: Sequence[Ints], accept: Bools) -> Automaton:
-    """The part of a layered automaton that starts at 0, with its states numbered anew."""
+    """Return the states of a layered automaton that are reachable from 0, renumbered."""
     trivial = Automaton(
         (np.zeros((1, steps[0].shape[1]), dtype=np.int64),) * len(steps),
         np.zeros((1, 0), dtype=np.bool_),
@@ -237,7 +245,7 @@ def moved(law: Floats, matrix: Any, automaton: Automaton, slot: int) -> Floats:
 
 
 def _entered(arriving: Floats, automaton: Automaton, slot: int) -> Floats:
-    """Mass at (q before the slot, x) brought to (q after it, x)."""
+    """Return the mass at (q after the slot, x) from the mass at (q before it, x)."""
     step = automaton.steps[slot]
     law = np.zeros((automaton.sizes[slot + 1], arriving.shape[1]))
     np.add.at(law, (step, np.broadcast_to(np.arange(arriving.shape[1]), step.shape)), arriving)
@@ -245,7 +253,7 @@ def _entered(arriving: Floats, automaton: Automaton, slot: int) -> Floats:
 
 
 def reached(automaton: Automaton, law: PathLaw) -> list[Bools]:
-    """Which (q, x) can be met after each slot; followed as booleans, so underflow hides nothing."""
+    """Return which (q, x) are possible after each slot, as booleans, exempt from underflow."""
     found = [began(law.initial > 0, automaton) > 0]
     for t in range(1, law.length):
         support = law.matrix(t - 1) > 0

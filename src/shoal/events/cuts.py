@@ -72,7 +72,7 @@ def _trivial(program: Program, slot: int) -> Floats:
 
 
 def _unconditional(program: Program) -> list[Floats]:
-    """The law of (automaton, state) at each slot when nothing is shown."""
+    """Return the law of (automaton, state) at each slot if every slot is suppressed."""
     track = program.tracks[0]
     laws = [began(track.law.initial, track.automaton)]
     for slot in range(1, program.slots):

@@ -1,6 +1,6 @@
-"""The public filter over (automaton, state), and which probabilities of showing keep every belief.
+"""The public filter over (automaton, state), and the release probabilities that keep every bound.
 
-Theorem 1 of mask_online.md: whatever is chosen among what `Program.allowed` certifies, at every
+Theorem 1 of mask_online.md: for every choice among what `Program.allowed` certifies, at every
 slot and after every history of outputs, no output moves a belief beyond its bound.
 """
 
@@ -268,7 +268,7 @@ def conditioned(held: Held, likely: Floats) -> Held:
     if not support.any():
         return replace(held, mass=np.zeros_like(mass), support=support)
     total = float(mass.sum())
-    if not total > 0:  # possible, and too unlikely for a double: nothing is certified from here
+    if not total > 0:  # possible, but the mass underflows: no release is certified from here
         return Held(held.pairs, mass, support, np.inf, held.rounds)
     tiny = SMALLEST_PRODUCT if (mass[support] < SMALLEST_PRODUCT).any() else 0.0
     lost = (held.lost + tiny) / total
@@ -417,8 +417,8 @@ def program_of(
 def _members(laws: Sequence[PathLaw], mixture: Sequence[float]) -> list[tuple[PathLaw, Ints]]:
     """Every law with what its states show; and the law that first draws which of them it is.
 
-    Bounds under each member do not cover an adversary who is unsure which holds (priors .1 and .5,
-    an output that names the member: no rise under either, .3 to .5 under the mixture).
+    Bounds under each member do not cover an adversary with a prior over the members (priors .1 and
+    .5, an output that names the member: no rise under either, .3 to .5 under the mixture).
     """
     size = len(laws[0].states)
     own: Ints = np.arange(size)
@@ -480,8 +480,8 @@ def maximise(gain: Floats, rows: Floats, limits: Floats, most: Floats) -> Solved
 
     A tableau with bounds on the variables (`kernels`); the column of largest gain enters, and after
     a run of pivots without gain the first one does (Bland), so that it ends. Stopped early it
-    returns the feasible point it has come to. Up to rounding: whoever needs a row kept checks it.
-    Rows are to be scaled to about 1.
+    returns its current feasible point. Rows hold up to rounding: a caller that relies on one checks
+    it. Rows are to be scaled to about 1.
     """
     from shoal.events.kernels import pivoted
 

@@ -15,7 +15,7 @@ IDLE = 30  # pivots without gain after which the first column enters instead of 
 def pivoted(
     table: Any, values: Any, reduced: Any, bounds: Any, point: Any, multipliers: Any, limit: int
 ) -> bool:
-    """Pivots until nothing gains; the point and a multiplier per row are written in place.
+    """Pivot until no column gains; write the point and a multiplier per row in place.
 
     Basic variables are values - table·others, the others at 0 or, where `high`, at their bound.
     """

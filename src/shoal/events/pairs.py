@@ -64,6 +64,10 @@ class Event(Value):
 
 
 def _at_slots(fact: Event) -> TimeEvent:
+    """Return a fact about variables "0", "1", … as an event over the slots of a series.
+
+    Refuses variables that are not slot numbers, and a fact without any.
+    """
     visits = []
     for variable, values in fact.where:
         if not variable.isdecimal():
@@ -79,7 +83,7 @@ def _at_slots(fact: Event) -> TimeEvent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SecretPairs(Value):
-    """Pairs of events over named variables; nobody may tell the two of a pair apart."""
+    """Pairs of events over named variables; the two of a pair must stay indistinguishable."""
 
     kind = "secret-pairs"
 
@@ -126,7 +130,7 @@ class SecretPairs(Value):
         not only the largest.
         """
         law: Any = model
-        if not hasattr(law, "parts"):  # of a network or a crowd: what may depend on what
+        if not hasattr(law, "parts"):  # parts: variables that may be dependent
             return model.tied
         home = {v: part for part in law.parts for v in part}
         reached = (

@@ -1,4 +1,4 @@
-"""Events nobody may become surer of, or tell from others, as the secrets of a task."""
+"""Events whose probability or odds an output may not move too far, as the secrets of a task."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class MaskOptions(Value):
     """How a mask may hide events: what its machine sees, against whom, and how far it looks.
 
     `memory` is what the machine sees beside the context: how far the "events" have come, or "none".
-    `mixture` weighs the models of a family, for somebody unsure which of them holds; without it
-    every one of them alone is covered. `ahead` says whether to look ahead to the end of the day;
-    None: if that shows more.
+    `mixture` weighs the models of a family, for an adversary with a prior over them; without it
+    each model alone is covered. `ahead` says whether to plan to the end of the day; None: choose
+    what releases more.
     """
 
     kind = "mask-options"
@@ -34,6 +34,10 @@ class MaskOptions(Value):
     ahead: bool | None = None
 
     def __post_init__(self) -> None:
+        """Refuse an unknown memory, `ahead` without memory, and negative or all-zero weights.
+
+        The weights are stored as floats and need not sum to 1.
+        """
         if self.memory not in MEMORIES:
             raise InputError(f"memory is {self.memory!r}; it must be 'events' or 'none'")
         if self.ahead not in (None, True, False):
@@ -53,9 +57,9 @@ AS_BEST = MaskOptions()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events(Value):
-    """Pairs (E, E') nobody may tell apart; E' is that E does not happen, unless it is named.
+    """Pairs (E, E') to keep indistinguishable; E' is the complement of E, unless it is named.
 
-    Nothing is promised about "E or F" where they overlap, nor about "E and F": name those too
+    There is no promise about "E or F" where they overlap, nor about "E and F": name those too
     (X_1 xor X_2 of fair bits leaves both beliefs, and lifts that in X_1 or X_2 from .75 to 1).
     `change` says what an output may not move too far: the odds of E against E' by e^±ε ("odds"),
     or the belief in E, by δ upwards ("rise") or both ways ("rise-and-fall"). `options` are for
@@ -69,6 +73,7 @@ class Events(Value):
     options: MaskOptions = field(default=AS_BEST, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse an empty list of pairs, an unknown `change`, and anything that is not an event."""
         if not self.pairs:
             raise InputError("events is empty; name at least one, such as shoal.visit('clinic')")
         if self.change not in CHANGES:
@@ -173,6 +178,7 @@ class Events(Value):
         return self
 
     def describe(self) -> str:
+        """Return the events in words, as part of a sentence; only the first four are named."""
         parts = [
             event.describe() if other is None else f"{event.describe()} or {other.describe()}"
             for event, other in self.pairs

@@ -102,6 +102,11 @@ def window_words(between: Between) -> str:
 
 
 def _on_the_clock(between: tuple[str, str], slots: Any, clock: SlotClock | None) -> Bools:
+    """Return which of `slots` overlap the clock window `between`, one boolean per slot.
+
+    A window without weekdays repeats daily, one with weekdays weekly. A window that ends before it
+    begins runs past midnight. Refuses slots without a clock.
+    """
     if clock is None or clock.slot_minutes <= 0:
         raise InputError(
             f"between is {between!r}, and the model's slots have no clock; give slot_minutes and "
@@ -130,6 +135,11 @@ def _moments(between: tuple[str, str]) -> tuple[Moment, Moment]:
 
 
 def _moment(text: str, *, last: bool) -> Moment:
+    """Return the moment written in `text`, with its clock time in minutes after midnight.
+
+    A day without a time means its beginning, or its end when `last`. Refuses unknown forms and
+    times after 24:00.
+    """
     found = _MOMENT.fullmatch(text.strip())
     if not text.strip() or found is None:
         raise InputError(

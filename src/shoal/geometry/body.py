@@ -167,6 +167,7 @@ class Body(Value):
     facets: Facets | None = field(init=False, repr=False, metadata=_DERIVED)
 
     def __post_init__(self) -> None:
+        """Refuse vertices that are not integers, are too many, or are not in canonical form."""
         rows = check_size(integer_rows(self.vertices, "vertices"), "vertices", BODY_LIMIT)
         if not is_canonical(rows):
             raise InputError(
@@ -350,7 +351,7 @@ def hull_index(
     """The index of a graph with these edges (m, 2) and a clique for each group number >= 0.
 
     points (k, 2) are integers of at most 2^28; groups (k,) is -1 for states in no clique.
-    `by_nearest`: compiled code joins who is exposed to their partner (-1: none), or to the nearest.
+    `by_nearest`: compiled code joins exposed states to partners (-1: none), or to the nearest.
     """
     from shoal.geometry.graph_kernels import bound
 
@@ -409,7 +410,7 @@ def _adjacency(size: int, edges: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
     return pointers, others, np.concatenate([group, group])[order]
 
 
-# Who stands in for whom: the nearest member of a changing set of lattice points.
+# Stand-ins: the nearest member of a changing set of lattice points.
 
 
 def lexicographic(points: Ints) -> Ints:

@@ -1,8 +1,8 @@
 """A fixed graph on lattice points under a changing constraint, in compiled code; imports numba.
 
-The hull of its edges among the members, who is exposed and joined to whom, and who answers for
-those outside. Arrays in, arrays out, nothing kept; all on integers. Flat bodies and repairs by
-area or error are not decided here: they are handed back, and the caller goes the plain way.
+Computes the hull of the edges between members, the edges added for exposed states, and the member
+that stands in for each state outside. Stateless functions of integer arrays. Flat bodies and
+repairs by area or error are reported as not ready, and the caller computes them in Python.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ def without_neighbour(members: Any, states: Any, pointers: Any, others: Any) -> 
     return kept[:count]
 
 
-# The stage of a constraint: hull, repair, who answers for whom, η.
+# The steps for one constraint: hull, repair, stand-ins, η.
 
 
 # The arrays of a graph, by their place in `bound`. Groups of edges are in layer order: group g has
 # edges STARTS[g]..STARTS[g+1] of (FIRST, SECOND) and the difference VECTORS[RANKS[g]]. The same
 # edges by state are in POINTERS, OTHERS and GROUPS.
 POINTS, ORDER, LAYERS, STARTS, FIRST, SECOND, RANKS, VECTORS, POINTERS, OTHERS, GROUPS = range(11)
-BY_NEAREST, PARTNERS = 11, 12  # of the repair: 1 or 0, and who is wished for, -1 for nobody
+BY_NEAREST, PARTNERS = 11, 12  # of the repair: 1 or 0, and partners by state, -1: none
 
 
 def bound(arrays: Sequence[Ints]) -> Ints:
@@ -184,7 +184,7 @@ def exposed_among(alone: Any, vertices: Any, points: Any, listed: Any) -> Any:
 
 @njit(cache=True)
 def partner_of(state: int, members: Any, points: Any, listed: Any, partners: Any) -> int:
-    """The partner that is wished for, if it is a member, else the nearest member, ties by index."""
+    """Return the preferred partner if it is a member, else the nearest member; ties by index."""
     if len(partners) and partners[state] >= 0 and members[partners[state]]:
         return int(partners[state])
     nearest, least = -1, np.int64(2**62)
@@ -238,7 +238,7 @@ def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
 
     `graph` holds the points, their order, the arrays of a HullIndex and how to repair, bound in
     the order of the numbers above; a graph without vectors is complete. `before` are the vertices
-    without the edges `added` for the states `exposed`. Not ready, and the rest means nothing:
+    without the edges `added` for the states `exposed`. Not ready, with the other results undefined:
     fewer than two members, a flat hull, or a repair that is not by the nearest.
     """
     points, order = part(graph, POINTS).reshape(-1, 2), part(graph, ORDER)
@@ -299,7 +299,7 @@ def stand_ins(points: Any, order: Any, members: Any) -> Any:
 def by_sweep(points: Any, order: Any, members: Any) -> Any:
     """Stand-ins of scattered points.
 
-    From a state's place in the order the search goes over the members to its left and right until
+    From a state's index in the order the search visits the members to its left and right until
     first coordinates alone are farther than the best found.
     """
     rows = order[members[order]]

@@ -90,7 +90,7 @@ class Span:
         return len(self.basis) == len(self.inward)
 
     def coordinates(self, vectors: Integers) -> tuple[Integers, np.ndarray[tuple[int], np.dtype]]:
-        """y of every vector, and whether the vector lies in the span (else y means nothing)."""
+        """y of every vector, and whether the vector lies in the span (else y is undefined)."""
         if self.full:
             return vectors, np.ones(len(vectors), dtype=bool)
         moved = product(vectors, self.inward)
@@ -317,7 +317,7 @@ def linear_norms(half_length: int, vectors: Integers) -> Norms:
 
 
 def facet_norms(facets: Facets, vectors: Integers) -> Norms:
-    """max over facets of n·v / offset: Python's integers, brought to one denominator."""
+    """Return the max over facets of n·v / offset, exactly, over one common denominator."""
     common = math.lcm(*(int(offset) for offset in facets.offsets))
     scaled = facets.normals * (common // facets.offsets)[:, None]
     heights = product(vectors.astype(object), scaled.T.astype(object))

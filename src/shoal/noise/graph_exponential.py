@@ -202,7 +202,7 @@ def _stored(edges: Ints) -> bytes:
 def _hops(stored: bytes, size: int) -> Floats:
     """The same from the edges' bytes: distances do not depend on ε, so they are found once.
 
-    Everybody's reach grows by an edge at a time, eight nodes to a byte.
+    Breadth-first search from all nodes at once; each set of nodes is a bit mask.
     """
     edges = np.frombuffer(stored, dtype=np.int64).reshape(-1, 2)
     own = np.arange(size)

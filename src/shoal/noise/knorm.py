@@ -96,8 +96,8 @@ def _proposal(rates: tuple[Fraction, ...], outwards: Ints) -> Proposal:
 def reduced(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:
     """Rows t_j of T, short and nearly orthogonal under t·inertia·t, and T's inverse transposed.
 
-    Lagrange's step on every pair until nothing changes. Floats only choose the steps: T is a
-    product of integer shears, unimodular whatever they are.
+    Lagrange's step on every pair until no pair changes. Floats only choose the steps: T is a
+    product of integer shears, hence unimodular for every choice.
     """
     d = len(inertia)
     rows, inverse = np.eye(d, dtype=int).tolist(), np.eye(d, dtype=int).tolist()
@@ -317,6 +317,10 @@ class LatticeKNorm(Value):
         return self._draws(whole(count, "count", least=0), rng)
 
     def _draws(self, count: int, rng: Rng) -> Ints:
+        """Return `count` independent draws in lattice units, (count, ambient dimension).
+
+        Compiled code draws in one and two dimensions, Python's exact sampler above.
+        """
         match self.body.dimension:
             case 0:
                 return np.zeros((count, self.body.ambient), dtype=np.int64)
@@ -383,6 +387,7 @@ class Staircase(Value):
     source: LatticeKNorm = field(init=False, repr=False, metadata={"stored": False})
 
     def __post_init__(self) -> None:
+        """Refuse a width outside (0, 1] or an epsilon <= 0; set the proposal law `source`."""
         width = exact(self.width, "width")
         if not 0 < width <= 1:
             raise InputError(f"width is {width}; it must be above 0 and at most 1")

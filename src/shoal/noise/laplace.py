@@ -54,7 +54,7 @@ class LatticeLaplace:
         """`count` independent draws of Z, with exactly the stated law.
 
         int64 with |Z| < 2^62. Python integers (dtype object) when scale / step exceeds 2^54, or
-        when a draw does not fit 62 bits (probability below 2^-180): nothing ever wraps.
+        when a draw does not fit 62 bits (probability below 2^-180). No value wraps around.
         The time taken depends on the count, the public rate, and the drawn noise: zeros with
         a minus sign and the largest magnitudes are drawn on. The data is not an argument.
         """
@@ -184,6 +184,7 @@ class ZeroSumLaplace:
     dimension: int
 
     def __post_init__(self) -> None:
+        """Refuse a scale or step that is not above 0, and fewer than 2 coordinates."""
         check_positive("scale", self.scale)
         check_positive("step", self.step)
         if self.dimension < 2:
@@ -366,7 +367,7 @@ def geometric_batch(first: NDArray[np.int64], digits: tuple[Digit, ...], rng: Rn
     """One geometric draw for each 62-bit word of `first`, which the lowest digit uses up.
 
     A last digit of "size or more" is kept and drawn on: what is above it is geometric again
-    (no memory). So a draw that needs more words goes on where it is and is never started again.
+    (it is memoryless). So a draw that needs more words continues and is never restarted.
     int64, or Python integers when 62 bits are not enough.
     """
     wide = digits[0].rate * WIDEST_RATIO < 1
@@ -461,7 +462,7 @@ def _breaks(rate: Fraction, size: int, *, last: bool, precision: int) -> list[in
     powers = [one]
     for _ in range(size):
         powers.append(powers[-1] * low >> working)
-    # bounds on 2^precision / (1 - x^size); F(j) is below 1 whatever the bounds say
+    # bounds on 2^precision / (1 - x^size); F(j) is below 1 for every value of the bounds
     least = most = 1 << precision
     if not last:
         least = (one << precision) // (one - powers[size])

@@ -25,7 +25,7 @@ __all__ = ["SeededRng", "SystemRng"]
 
 
 class SeededRng:
-    """A reproducible stream, for tests and demos only: whoever knows the seed removes the noise.
+    """A reproducible stream, for tests and demos only: with the seed the noise can be removed.
 
     Philox 4x64 in counter mode under the key SHA-256(seed), whose raw words numpy keeps stable
     between versions. Equal seeds give equal streams.
@@ -147,6 +147,7 @@ def _random_bits(bits: int, rng: Rng) -> int:
 
 
 def _check_rate(numerator: int, denominator: int, *, allow_zero: bool) -> None:
+    """Refuse a negative numerator, one of 0 unless `allow_zero`, and a denominator below 1."""
     least = 0 if allow_zero else 1
     if numerator < least or denominator < 1:
         raise ValueError(
@@ -212,7 +213,7 @@ def _reciprocal_exp(exponent: Fraction, working: int) -> tuple[int, int]:
 #
 # `EmissionLaw` is the one interface behind which K-norm noise (the planar isotropic mechanism),
 # the staircase, lattice Laplace noise and the graph-exponential laws are interchangeable.
-# Everything is in lattice units: states answer with integer points, outputs are integer points.
+# All values are in lattice units: states answer with integer points, outputs are integer points.
 #
 # law = LatticeEmission(points=answers, noise=LatticeKNorm(body=body, epsilon=Fraction(1)))
 # z = law.draw(state, rng)                 # released, in lattice units
@@ -236,7 +237,7 @@ class LatticeNoise(Protocol):
         ...
 
     def log_weights(self, vectors: Ints) -> Floats:
-        """log P(z) of each row up to one constant; -inf where the noise never goes."""
+        """log P(z) of each row up to one constant; -inf where the noise has probability 0."""
         ...
 
     def log_ratios(self, shifts: Ints) -> Floats:
@@ -250,7 +251,7 @@ class LatticeNoise(Protocol):
 
 
 class EmissionLaw(Protocol):
-    """q(z | s) for every state s = 0, 1, …, known to everybody."""
+    """The public law q(z | s) of the output z for every state s = 0, 1, …."""
 
     @property
     def points(self) -> Ints:
@@ -300,7 +301,7 @@ class LatticeEmission:
         return float(self.noise.log_ratios(shift)[0])
 
     def expected_error(self, prior: Floats) -> float:
-        """√E|noise|², whatever the prior."""
+        """Return √E|noise|², which does not depend on the prior."""
         return math.sqrt(self.noise.mse)
 
 
@@ -410,6 +411,10 @@ def check_positive(field: str, value: Fraction) -> None:
 
 
 def _nearest(value: Fraction | int, step: Fraction) -> int:
+    """Return the multiple of `step` nearest to `value`, in steps; ties go to the even multiple.
+
+    Refuses floats, whose rounding errors depend on the data.
+    """
     if not isinstance(value, Rational):
         raise ValueError(
             "a value to snap is not an exact rational; floats carry rounding errors that depend "

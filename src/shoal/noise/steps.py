@@ -28,6 +28,7 @@ class SteppedNoise:
     lead: int
 
     def __post_init__(self) -> None:
+        """Refuse a fall outside (0, STEEPEST], a width below 1, and a lead outside [0, width)."""
         if type(self.fall) is not Fraction or not 0 < self.fall <= STEEPEST:
             raise InputError(f"fall is {self.fall!r}; it must be a Fraction in (0, {STEEPEST}]")
         if type(self.width) is not int or self.width < 1:

@@ -1,8 +1,8 @@
 """The vocabulary every other module speaks. Read `task`, then `plan`.
 
-Here are the public names of a package: imported when first used, and old names that warn and still
-work. `import shoal` must be quick, and a plan of a chain must load no maps: so a package says where
-its names are defined, to type checkers alone, and each is imported when somebody asks for it.
+This module holds lazy public exports and deprecated aliases. `import shoal` must be quick, and a
+plan of a chain must load no maps. So a package imports its public names for type checkers alone,
+and each name is imported at run time on first use.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _IMPORT = re.compile(r"^    from (shoal\S*) import (?:\(([^)]*)\)|(.*))$", re.MU
 
 
 def homes(package: str) -> dict[str, str]:
-    """Public name to the module that defines it: all that `package` imports for type checkers.
+    """Return each public name of `package` with the module that defines it.
 
-    So every public name is said once; a package inside `package` has that as its home.
+    The names are those `package` imports for type checkers, so each is written once. The home of
+    a subpackage is `package` itself.
     """
     loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
     block = _BLOCK.search(loader.get_source(package))
@@ -36,13 +37,17 @@ def face(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of `package`.
 
-    `moved` says of old names what they are called now, from `shoal` on: asked for, they are what
-    the new name is, after a DeprecationWarning that tells it. They are not listed.
+    `moved` maps each old name to the new one, as a path from `shoal` on. An old name gives the
+    object of the new one after a DeprecationWarning that names it. Old names are not listed.
     """
     home = homes(package)
     old = moved or {}
 
     def find(name: str) -> Any:
+        """Return the public `name`, importing its module; AttributeError if there is none.
+
+        An old name gives the object of its new name, after a DeprecationWarning.
+        """
         if name in home:
             if home[name] == package:
                 return import_module(f"{package}.{name}")

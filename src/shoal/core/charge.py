@@ -59,6 +59,7 @@ class Guarantee(Value):
     caveat: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse an unknown notion, an amount of 0 or less, and unproved without a caveat."""
         if self.notion not in NOTIONS:
             raise InputError(f"notion is {self.notion!r}; it must be one of {sorted(NOTIONS)}")
         if self.amount <= 0:
@@ -89,8 +90,8 @@ class Guarantee(Value):
 # The rules by which a ledger may add a plan to others about the same data.
 #
 # A plan carries every rule that is proved for it. The ledger adds charges only by a rule all of
-# them share, takes the least total, and otherwise says that they cannot be added. A rule `follows`
-# from another one when whoever may believe that one may believe it too.
+# them share, takes the least total, and otherwise says that they cannot be added. `a.follows(b)`
+# says that b implies a.
 
 
 class AddingRule(Value):
@@ -106,7 +107,7 @@ class AddingRule(Value):
         return ()
 
     def follows(self, other: AddingRule) -> bool:
-        """Whether whoever may believe `other` may believe this: amounts no smaller, or not said."""
+        """Return whether `other` implies this rule: the same rule, no amount smaller than there."""
         if type(other) is not type(self):
             return False
         for each in fields(self):  # type: ignore[arg-type]  # every rule is a dataclass
@@ -122,7 +123,7 @@ class AddingRule(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsEntryDP(AddingRule):
-    """The release is `eta`-DP for one entry, whatever calibrated it.
+    """The release is `eta`-DP for one entry, for every mechanism that calibrated it.
 
     The etas of several releases add, adaptively, and their sum is converted once by the lift.
     """
@@ -175,7 +176,7 @@ class PerStep(AddingRule):
     """A stream whose promise holds at each step given the past outputs.
 
     `eta` bounds what one output tells between any two states, joined or not, at every step of every
-    stream; None when no bound is known beforehand. A ledger adds what each step was charged with
+    stream; None when no bound is known in advance. A ledger adds what each step was charged with
     instead: a plan of version 0.1 may say too little here.
     """
 
@@ -246,7 +247,7 @@ class Rng(Protocol):
 
     @property
     def secure(self) -> bool:
-        """True when the words are the operating system's and nobody can predict them."""
+        """Whether the words come from the operating system and cannot be predicted."""
         ...
 
     def words(self, count: int) -> NDArray[np.uint64]:
@@ -266,7 +267,7 @@ class SystemRng:
 
     @property
     def secure(self) -> bool:
-        """True: nobody can predict these words."""
+        """True: these words cannot be predicted."""
         return True
 
     def words(self, count: int) -> NDArray[np.uint64]:
@@ -301,13 +302,13 @@ EVERYBODY = ("*",)  # the members of an aggregate over all subjects, known or no
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which entries of one series a release reads; all of them when nothing is said.
+    """The entries of one series that a release reads; all of them without a span and a name.
 
     `span` holds entries from the first up to, not including, the second, counted from 0; with
     `seconds` it holds the entries of these seconds since 1970. `name` is a part that shares no
-    entry with any part of another name (a week, a ward): whoever names it vouches for that. How
-    entry numbers, seconds and names lie to each other nobody knows, so parts said in different
-    ways count as if they met. ledger/rules.md, section 10.
+    entry with any part of another name (a week, a ward): the caller vouches for that. How entry
+    numbers, seconds and names relate is unknown, so parts given in different ways count as
+    overlapping. ledger/rules.md, section 10.
     """
 
     span: tuple[int, int] | None = None
@@ -315,6 +316,7 @@ class Part:
     seconds: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse a name with a span, `seconds` without a span, and an invalid span."""
         if self.span is not None and self.name:
             raise InputError(f"part is {self.name!r} and span {self.span}; give one of them")
         if self.seconds and self.span is None:
@@ -358,8 +360,8 @@ class Part:
     def check_size(self, entries: int | None) -> None:
         """Refuse data of more `entries` than a span has: it reads entries the span leaves out.
 
-        None stands for data whose entries are not counted. Of seconds and of names nothing is
-        known: a second may hold any number of entries.
+        None means data whose entries are not counted. Seconds and names are not checked: a second
+        may hold any number of entries.
         """
         if self.span is None or self.seconds:
             return
@@ -382,7 +384,7 @@ PERIODS = ("parts", "independent")  # what periods of one series are to each oth
 
 
 def check_periods(periods: str | None, named: str) -> str:
-    """`periods` itself; refused when nobody said what the periods `named` are to each other."""
+    """Return `periods`; refuse a missing or unknown claim on how the periods `named` depend."""
     if periods in PERIODS:
         return str(periods)
     said = "nothing says" if periods is None else f"periods is {periods!r}, which does not say"
@@ -425,8 +427,8 @@ class StreamStep:
     """Which output of a stream a charge is for, where all outputs together keep one promise.
 
     Such a promise holds for one history of outputs, so every output says what came before it.
-    `number` counts the outputs drawn before, from 0. `before` is a hash of what everybody knew
-    then: the known start, and all that is said here of each output, with its multiples. `time` is
+    `number` counts the outputs drawn before, from 0. `before` is a hash of what was
+    public then: the known start, and these fields of each output, with its multiples. `time` is
     the step the output is drawn at, from 0, and `epsilon` the ε of its noise. `at` is when its
     reading was taken, where steps are counted by readings, so that a step of another reading is
     known from it; it is as public as the output. A step without an output has no charge: the times
@@ -440,13 +442,13 @@ class StreamStep:
     at: str = ""
 
     def after(self, multiples: Sequence[int]) -> str:
-        """Return the hash of what everybody knows once this step has shown `multiples`."""
+        """Return the hash of the public history after this step has released `multiples`."""
         shown = [int(multiple) for multiple in multiples]
         return _history_hash([self.before, self.time, str(self.epsilon), self.at, shown])
 
 
 def empty_history(start: int | None) -> str:
-    """Return the hash of a stream without outputs; `start` is the state everybody knows, if any."""
+    """Return the hash of a stream without outputs; `start` is the public first state, if any."""
     return _history_hash(["start", start])
 
 
@@ -457,8 +459,8 @@ def _history_hash(content: list[Any]) -> str:
 def output_key(subject: str, period: str, plan: str, number: int) -> str:
     """Return the key of the `number`-th output of the one stream of a plan (its fingerprint).
 
-    No two charges have the same key, so the outputs of a stream are one chain: whoever comes
-    second gets what was stored, or is refused.
+    No two charges have the same key, so the outputs of a stream form one chain: a
+    second request gets the stored output, or is refused.
     """
     return json.dumps([subject, period, plan, "output", number], ensure_ascii=False)
 
@@ -472,7 +474,7 @@ class Charge:
     output tells between any two states, rounded up; None when there is no bound. A new `period` is
     a claim that its data is independent of the other periods'; a `part` is of one series, however
     dependent. `members` are the subjects whose data an aggregate reads: each is charged too;
-    EVERYBODY stands for all subjects there are or will be. `step` is for streams whose outputs
+    EVERYBODY means all present and future subjects. `step` is for streams whose outputs
     together keep a promise: where the output stands in the one history of the stream. `noise` names
     the law of a step without an eta, so that its key gives the stored output to no other law.
     """
@@ -494,7 +496,7 @@ class Charge:
 
 
 def check_subject(charged: bool, named: bool, other: str = "") -> None:
-    """Refuse to charge a ledger when nobody said whose data it is; before any other work.
+    """Refuse to charge a ledger without a named subject, before any other work.
 
     A name made up from a file or a table would be another account for the same data elsewhere.
     """
@@ -516,7 +518,7 @@ def check_one_owner(subject: str, owners: Sequence[str]) -> None:
 
 
 def members_of(said: Any, subject: str, series: Sequence[str] = ()) -> tuple[str, ...]:
-    """Who is charged beside the subject: those named, or else every series of an aggregate."""
+    """Return who is charged besides the subject: those named, else every series of an aggregate."""
     if said is None:
         return tuple(name for name in series if name != subject)
     if isinstance(said, str):
@@ -559,7 +561,7 @@ def opened(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger | 
 
 
 def refuse_seed(seeded: bool, told: str = "seed is given with a ledger") -> None:
-    """Refuse predictable noise where a ledger charges; `told` says what was given."""
+    """Refuse predictable noise where a ledger charges; `told` begins the error message."""
     if seeded:
         raise InputError(f"{told}; a ledger takes only real releases")
 
@@ -570,7 +572,7 @@ class Ledger(Protocol):
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
         """Check and charge, then call `sample`, store its release, commit, and return it.
 
-        Raises before sampling when the charge is refused; then nothing has changed.
+        Raises before sampling when the charge is refused; the ledger is then unchanged.
         """
         ...
 

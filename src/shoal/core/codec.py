@@ -152,7 +152,7 @@ def loads(text: str, kinds: Mapping[str, type]) -> Any:
         ) from None
     if schema != SCHEMA:
         raise StoredError(f"schema is {schema!r}; this program reads {SCHEMA!r}")
-    # before anything is built: an edit is then told as an edit, whatever it would break
+    # checked before any value is built, so that an edited document is reported as edited
     if digest(data) != fingerprint:
         raise StoredError(EDITED)
     try:
@@ -167,6 +167,10 @@ def loads(text: str, kinds: Mapping[str, type]) -> Any:
 
 
 def _build(data: dict[str, Json], kinds: Mapping[str, type]) -> Any:
+    """Return the value of the class in `kinds` that `data["kind"]` names.
+
+    Raises StoredError for an unknown kind and for fields the class does not have.
+    """
     kind = data["kind"]
     cls = kinds.get(kind) if isinstance(kind, str) else None
     if cls is None:
@@ -180,6 +184,10 @@ def _build(data: dict[str, Json], kinds: Mapping[str, type]) -> Any:
 
 
 def _encode_array(array: np.ndarray[Any, Any]) -> Json:
+    """Return an array as JSON data: a list if small and finite, else base64 with its SHA-256.
+
+    The bytes are in C order and little-endian.
+    """
     header: dict[str, Json] = {"$array": str(array.dtype), "shape": list(array.shape)}
     finite = array.dtype.kind in "biu" or bool(np.isfinite(array).all())
     if array.size <= INLINE_SIZE and finite:
@@ -190,6 +198,10 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Json:
 
 
 def _decode_array(data: dict[str, Json]) -> np.ndarray[Any, Any]:
+    """Return the array of its JSON data; the inverse of `_encode_array`.
+
+    Raises StoredError for other types than booleans, integers and floats, and for a wrong hash.
+    """
     dtype = np.dtype(cast(str, data["$array"]))
     if dtype.kind not in "biuf":
         raise StoredError(f"stored array of type {dtype}; only numbers and booleans can be loaded")
@@ -256,7 +268,7 @@ def unchecked(cls: Any, *fields: Any) -> Any:
 
 
 def locked(values: npt.ArrayLike, dtype: type[np.generic] = np.float64) -> npt.NDArray[Any]:
-    """A private copy of `values` that nobody can write to."""
+    """Return a read-only copy of `values` as a C-ordered array of `dtype`."""
     array = np.array(values, dtype=dtype, order="C", copy=True)
     array.setflags(write=False)
     return array

@@ -148,7 +148,7 @@ def only_act(name: str) -> Any:
 
 
 def out_of_scope(mechanism: str, task: Any) -> str | None:
-    """Return why a family's mechanism has nothing to say about `task`; None if it may.
+    """Return why a family's mechanism does not apply to `task`; None if it may apply.
 
     Decided by names alone: no module of the mechanism's family is imported.
     """
@@ -158,7 +158,7 @@ def out_of_scope(mechanism: str, task: Any) -> str | None:
 
 @cache
 def _out_of_scope(mechanism: str, modules: frozenset[str]) -> str | None:
-    """Return why a mechanism has nothing to say about tasks of classes in these modules."""
+    """Return why a mechanism does not apply to tasks of classes in these modules."""
     home = next((family for family in families() if mechanism in family.mechanisms), None)
     if home is None or home.any_task:
         return None

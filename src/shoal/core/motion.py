@@ -1,4 +1,4 @@
-"""What somebody who knows a chain believes: one step of a hidden Markov model, pure.
+"""Beliefs of an adversary who knows a chain: one step of a hidden Markov model, stateless.
 
 Beliefs are floats and only ever steer utility. What must be exact is the support, the set of
 states still possible: it is followed as booleans, so no underflow can drop a state from it.
@@ -66,7 +66,7 @@ class Motion:
         matrix = self.matrix(step)
         if matrix is None:
             return support
-        # weights are above 0 and counted one by one: nothing can underflow
+        # weights are above 0 and counted one by one, so no underflow is possible
         moves = np.repeat(np.arange(self.hidden), np.diff(matrix.indptr))
         possible = np.zeros(self.hidden, dtype=np.bool_)
         possible[moves[support[matrix.indices]]] = True
@@ -92,7 +92,7 @@ class Motion:
         return shown
 
     def matrix(self, step: int) -> Any:
-        """The transposed matrix into `step`; None when nothing moves."""
+        """Return the transposed matrix into `step`; None where the state cannot change."""
         if self.length is not None and step >= self.length:
             raise InputError(
                 f"step {step + 1} is beyond length {self.length} of the model; begin a new stream, "
@@ -144,7 +144,7 @@ class FarLaw:
         share = share * self.share[:, None]
         power = np.where(share > 0, power + self.power[:, None], NO_POWER)
         top = power.max(axis=0)
-        # above -1100 nothing is lost but what is too small to change a sum that is at least 1/4
+        # terms below 2**-1100 are too small to change a sum that is at least 1/4
         totals = np.ldexp(share, np.maximum(power - top, -1100).astype(np.int32)).sum(axis=0)
         with np.errstate(divide="ignore"):
             logs = np.log(share) + (power - top) * math.log(2) - np.log(np.maximum(totals, 0.25))
@@ -166,7 +166,7 @@ def motion_of(model: Model) -> Motion:
 def posterior(prior: Floats, log_weights: Floats) -> Floats:
     """p⁺(s) ∝ p⁻(s) e^{w(s)}, with p⁻ = prior and w = log_weights, as floats that sum to 1.
 
-    Adding a constant to all weights changes nothing; -inf rules a state out. Where all products
+    A constant added to all weights cancels; -inf rules a state out. Where all products
     would underflow they are formed in logarithms. All zeros when no state of positive prior has
     a finite weight: the floats have then lost what the support still knows.
     Xiao & Xiong 2016, Eq. (2).

@@ -114,6 +114,7 @@ class Release(Shown, Value):
     library: str | None = field(default=None, metadata={"stored": False})  # of the data's table
 
     def __repr__(self) -> str:
+        """Return the mechanism, the first MOST_TOLD values, unit, error, and a seed warning."""
         told = [f"{name} {significant(value)}" for name, value in self.as_dict().items()]
         more = f", … {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
         off = "" if self.error is None else f"; {self.error.describe()}"
@@ -142,7 +143,7 @@ class Release(Shown, Value):
 
         A query that divides by a public length draws the sum over length; the number of entries is
         public too, so values, lattice and error are multiplied by length/entries, and the promise
-        stays (mechanisms/incomplete.md). Other queries divide by nothing and are left as drawn.
+        stays (mechanisms/incomplete.md). Other queries have no divisor and stay as drawn.
         """
         length = getattr(query, "length", None)
         if length is None or entries == length:
@@ -162,6 +163,7 @@ class Releases(Shown, dict[str, Release]):
     together: Any = None
 
     def __repr__(self) -> str:
+        """Return the first MOST_TOLD names and, if known, the epsilon of all releases together."""
         more = ", …" if len(self) > MOST_TOLD else ""
         names = f"{', '.join(list(self)[:MOST_TOLD])}{more}"
         if self.together is None:
@@ -261,7 +263,7 @@ class Plan(Shown, Value):
 
     @property
     def scale(self) -> float | None:
-        """The scale of the noise in the query's own units; None where nothing is added."""
+        """The scale of the noise in the query's own units; None where no noise is added."""
         return None if self.additive is None else float(self.additive.noise.scale)
 
     def __repr__(self) -> str:
@@ -394,7 +396,7 @@ class Plan(Shown, Value):
         return Stream(self, self.body.init())
 
     def explain(self) -> str:
-        """The plan in plain words: short paragraphs, one question each, for who has to act."""
+        """Return a plain-language summary for decision makers, one paragraph per question."""
         error = self.error()
         useful, careful = load("shoal.mechanisms.usefulness:in_words")(self)
         models = [model.describe() for model in self.task.family]
@@ -436,14 +438,14 @@ class Plan(Shown, Value):
 
 
 class UselessRelease(UserWarning):
-    """A release that tells less than the range or a right model, or a budget that hides nothing."""
+    """Warns of noise too large for a useful release, or an epsilon too large to protect."""
 
 
 @lru_cache(maxsize=256)
 def _warn(plan: Plan) -> None:
-    """Warn, once for every plan, about noise that leaves nothing and budgets that protect nobody.
+    """Warn, once per plan, about noise that hides the answer and budgets too large to protect.
 
-    From the plan alone, so that a warning tells nothing of the data.
+    It reads the plan alone, so a warning does not depend on the data.
     """
     for sentence in load("shoal.mechanisms.usefulness:cautions")(plan):
         warnings.warn(sentence, UselessRelease, stacklevel=3)
@@ -462,13 +464,13 @@ class Fresh(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """A reading that was taken before: what was shown then. Nothing was drawn or charged."""
+    """A reading that was processed before, with its stored output; no draw and no charge."""
 
     output: Any
 
 
 class Late(NamedTuple):
-    """A reading that came after a later one was taken, `last`: nothing is drawn, charged, shown."""
+    """A reading older than `last`, which was already processed; no draw, charge or output."""
 
     last: Any
 
@@ -579,6 +581,7 @@ class Additive(Value):
         )
 
     def describe(self) -> str:
+        """Return the noise in words: its law, scale, lattice, and the number of values."""
         kind = type(self.noise).__name__
         names = {"LatticeLaplace": "discrete Laplace", "ZeroSumLaplace": "zero-sum Laplace"}
         name = names.get(kind, kind)

@@ -1,7 +1,7 @@
-"""How far long work is, and how long it may take: told by whoever works, heard by whoever waits.
+"""Progress callbacks and deadlines, held in context variables.
 
-A library cannot know whether anybody watches, and a callback or a deadline through ten signatures
-is in everybody's way; so both are variables of the context, and asking without one is free.
+A callback or a deadline would otherwise be a parameter of every function on the way. Checking for
+one that is not set costs almost no time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _READER: ContextVar[Reader | None] = ContextVar("reader", default=None)
 
 
 class OutOfTime(Refused):
-    """A piece of work that was not over in time, and has nothing certified to show."""
+    """Work that reached its deadline without a certified result."""
 
 
 def unless_refused(work: Callable[[], Result], otherwise: Result) -> Result:
-    """What `work` gives, or `otherwise` where it is refused for anything but its time."""
+    """Return `work()`, or `otherwise` if it raises Refused for another reason than its deadline."""
     try:
         return work()
     except OutOfTime:
@@ -81,7 +81,7 @@ def time_limit(seconds: Number) -> Iterator[Deadline]:
 
 @contextmanager
 def no_time_limit() -> Iterator[None]:
-    """Inside, nothing ends early: for what decides whether a promise is kept."""
+    """Suspend the deadline inside, for checks that decide whether a promise is kept."""
     token = _DEADLINE.set(None)
     try:
         yield
@@ -113,7 +113,7 @@ def time_left() -> float | None:
 
 
 def time_over() -> bool:
-    """Whether to end with what is certified so far; whoever is told so is marked as cut short."""
+    """Return whether the deadline has passed; True also marks the result as truncated."""
     deadline = _DEADLINE.get()
     if deadline is None or time.monotonic() < deadline.ends:
         return False
@@ -128,7 +128,7 @@ def cut_short() -> bool:
 
 
 def in_time(what: str) -> None:
-    """Refuse to go on with work that has nothing to show before its end."""
+    """Raise OutOfTime if the deadline has passed, for work without partial results."""
     deadline = _DEADLINE.get()
     if deadline is not None and time_over():
         raise OutOfTime(f"{what} was not over within {deadline.seconds:.3g} s; allow more time")
@@ -162,7 +162,7 @@ def doing(what: str, done: int, total: int, *, bounded: bool = False) -> None:
 
 @contextmanager
 def heard(listener: Listener, reader: Reader | None = None) -> Iterator[None]:
-    """Let `listener` hear what is told inside, and `reader` what is being done."""
+    """Send progress reported inside to `listener`, and the current activity to `reader`."""
     tokens = _LISTENER.set(listener), _READER.set(reader)
     try:
         yield

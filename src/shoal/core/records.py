@@ -84,7 +84,7 @@ def sequences(data: Any, states: Sequence[str]) -> Sequences:
 
 
 def entries_of(data: Any, states: Sequence[Any] | None = None, **columns: Any) -> Sequences:
-    """`data` as sequences, whatever it comes as: also tables and files, whose columns are named.
+    """Return `data` as sequences; it may be lists, arrays, a table or a file with named columns.
 
     `columns` are those of `shoal.read`. Without `states` they are the labels that occur, sorted.
     """
@@ -108,7 +108,7 @@ def labels(values: Any) -> tuple[str, ...]:
 
 
 def missing(value: Any) -> bool:
-    """Whether `value` stands for nothing: None, NaN, NaT, pandas' NA."""
+    """Return whether `value` is missing: None, NaN, NaT, pandas' NA."""
     if value is None:
         return True
     try:
@@ -133,6 +133,7 @@ def _is_chain(row: Any) -> bool:
 
 
 def _listed(data: Any) -> list[Any]:
+    """Return `data` as a list; refuse text and anything that cannot be iterated."""
     for method in ("to_list", "to_pylist", "tolist"):  # series, PyArrow columns, NumPy arrays
         if hasattr(data, method):
             return list(getattr(data, method)())
@@ -160,6 +161,7 @@ def _refuse_counts(data: Any) -> None:
 
 
 def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
+    """Return the index of every label of `chain` as int64; refuse missing and unknown labels."""
     # text, as most data are, is its own label and never missing
     names = chain if {*map(type, chain)} == {str} else _names(chain)
     try:
@@ -173,6 +175,7 @@ def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
 
 
 def _names(chain: list[Any]) -> list[str]:
+    """Return the label of every entry; refuse missing entries, naming the first."""
     empty = next((place for place, item in enumerate(chain) if missing(item)), None)
     if empty is not None:
         raise DataError(

@@ -55,7 +55,7 @@ def load(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-# the closed table of everything that can be stored
+# the closed table of all classes that can be stored
 KINDS: Table[type] = Table(lambda family: family.kinds)
 
 ADVERSARIES: Table[Callable[..., Any]] = Table(lambda family: family.adversaries)

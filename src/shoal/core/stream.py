@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Transaction(Protocol):
-    """One transaction of a ledger; nothing is charged before it commits."""
+    """One transaction of a ledger; no charge counts before it commits."""
 
     def charge(self, charges: Sequence[Charge]) -> list[Verdict]:
         """Return the verdict on each charge, with its subjects locked from here on."""
@@ -71,9 +71,9 @@ class ChargingLedger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """What everybody may know of a step before it is drawn, and who is charged for it.
+    """The public facts of a step before it is drawn, and who is charged for it.
 
-    `read` is False where everybody knows that nothing is read. `at` says when the reading was
+    `read` is False where it is public that no reading is taken. `at` says when the reading was
     taken, where steps are counted by readings. `number` is the slot of a day, None for the next.
     `drawer` names who may draw the same day again after a stop.
     """
@@ -90,7 +90,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a step costs, None for nothing, and the law it is drawn from; both are public."""
+    """The cost of a step, None if it is free, and the law it is drawn from; both are public."""
 
     slot: Slot
     charge: Charge | None

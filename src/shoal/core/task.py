@@ -31,7 +31,7 @@ class Secrets(Protocol):
 
     def describe(self) -> str: ...
     def check(self, family: tuple[Model, ...]) -> None:
-        """Refuse, with an InputError, a family these secrets say nothing about."""
+        """Refuse, with an InputError, a family that these secrets do not apply to."""
         ...
 
     def tied_under(self, model: Model) -> int | None:
@@ -94,6 +94,7 @@ class Task(Value):
     family: tuple[Model, ...]
 
     def __post_init__(self) -> None:
+        """Refuse an empty family, and models that the query or the secrets do not fit."""
         if not self.family:
             raise InputError("the family holds no model; give at least one")
         for model in self.family:
@@ -184,8 +185,8 @@ class LiftedModel(Value):
     """One model's answer: the largest eta it allows, and where its loss reaches the budget.
 
     loss = at_node + future + past: what the release tells about the entry itself, and what the
-    entries after and before it add; on a network and in a crowd what all neighbours add stands as
-    `future`. With rule "quilt" the bound is the quilt's: at_node covers all entries nearby and
+    entries after and before it add. On networks and tied records `future` is what all neighbours
+    add. With rule "quilt" the bound is the quilt's: at_node covers all entries nearby and
     future the influence on the quilt. A rule that ends in CUT was not searched to its end.
     """
 
@@ -282,7 +283,7 @@ class Influences(Protocol):
 
 
 class Adversary(Protocol):
-    """Somebody who holds one law of the data, and looks at what was released (`attacks.seen`)."""
+    """An adversary who holds one law of the data and sees releases (`attacks.seen`)."""
 
     @property
     def columns(self) -> Any:
@@ -331,7 +332,7 @@ class Law(Value):
     in_time: ClassVar[bool] = False  # whether its variables are the slots of a series
     lift_covers_quilts: ClassVar[bool] = False  # whether its lift is never above its quilt bound
 
-    if TYPE_CHECKING:  # fields of some models, so that nothing may stand in their place
+    if TYPE_CHECKING:  # declarations for type checkers; some models define these as fields
 
         @property
         def states(self) -> tuple[str, ...] | None:
@@ -408,7 +409,10 @@ class Law(Value):
         return f"{self.describe()} is not written out as a table"
 
     def adversary(self, entries: int | Sequence[int]) -> Adversary:
-        """Somebody who holds this model of data of so many entries; refused if nobody can."""
+        """Return the adversary who holds this model of data of so many entries.
+
+        Refuses models without one.
+        """
         from shoal.core.registry import ADVERSARIES
 
         made = ADVERSARIES.get(kind_of(type(self)))
@@ -439,7 +443,7 @@ class EachEntry(Value):
         return "any single entry"
 
     def check(self, family: tuple[Model, ...]) -> None:
-        """Every model has entries, so nothing is refused."""
+        """Accept every family: every model has entries."""
 
     def tied_under(self, model: Model) -> int | None:
         """Every entry the model ties to the one a pair is about."""
@@ -455,7 +459,7 @@ def each_entry(secrets: Secrets) -> bool:
 
 
 def as_events(secrets: Secrets) -> Any:
-    """Secrets as `Events` over the slots of a series where they are or can be said so, or None."""
+    """Return `secrets` as `Events` over the slots of a series; None if they cannot be converted."""
     said = getattr(secrets, "over_time", None)
     return None if said is None else said()
 

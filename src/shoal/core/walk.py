@@ -118,7 +118,7 @@ class Kernel:
     """values[x, y] = P(X_{t+steps} = y | X_t = x); `possible` is its support, exact.
 
     Every entry of at least TINY has relative error below steps·(k+2)·UNIT: sums of products of
-    non-negative numbers lose nothing to cancellation, whatever the order of the products.
+    non-negative numbers have no cancellation, in every order of the products.
     """
 
     values: Floats
@@ -157,7 +157,7 @@ class PowerWalk(Protocol):
 class Powers:
     """Walk of a time-homogeneous chain: any power from a few stored ones.
 
-    A power is the same product whatever was asked before, so all may share the powers `of` a
+    A power is the same product in every order of requests, so all may share the powers `of` a
     matrix.
     """
 
@@ -169,7 +169,7 @@ class Powers:
 
     @classmethod
     def of(cls, transition: Floats) -> Powers:
-        """The powers of a matrix, those that are there while somebody holds them."""
+        """Return the shared powers of a matrix; weak references keep them while they are in use."""
         key = transition.tobytes()
         found = cls._held.get(key)
         if found is None:
@@ -203,6 +203,7 @@ class KernelSegments:
         return block.then(self.kernel(start + (1 << level), rest)) if rest else block
 
     def _block(self, index: int, level: int) -> Kernel:
+        """Return the product of the 2**level matrices from index * 2**level on, cached."""
         if level == 0:
             return self._steps[index]
         found = self._blocks.get((index, level))
@@ -263,14 +264,14 @@ def _joined(first: Bools, second: Bools) -> Bools:
 # How likely an output is together with each value of an entry: forward and backward in logs.
 #
 # A sum over the entries is followed as a code: an integer that determines it. Tables hold, for
-# each state and code, a logarithm; nothing underflows and no tail is dropped.
+# each state and code, a logarithm; no value underflows and no tail is dropped.
 
 
 class Coded(NamedTuple):
     """A walk whose entries add `code` (one whole number ≥ 0 per value of an entry) to a sum.
 
     `tilt` is the log-likelihood of what is seen of each entry by itself. Both are (values,) for
-    all entries alike or (entries, values) for each its own; nothing was seen where tilt is None.
+    all entries alike or (entries, values) for each its own; tilt is None without an observation.
     """
 
     walk: Walk
@@ -500,7 +501,7 @@ def product(factors: list[Wide]) -> Wide:
 
 
 def held(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
-    """Whether doubles hold a law: everything possible keeps its digits."""
+    """Return whether doubles hold a law: every possible value keeps its full precision."""
     return bool((law[possible] >= LEAST_NORMAL).all())  # false for nan too
 
 

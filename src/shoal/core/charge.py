@@ -107,7 +107,7 @@ class AddingRule(Value):
         return ()
 
     def follows(self, other: AddingRule) -> bool:
-        """Return whether `other` implies this rule: the same rule, no amount smaller than there."""
+        """Return whether `other` implies this rule: one type, each amount no smaller or None."""
         if type(other) is not type(self):
             return False
         for each in fields(self):  # type: ignore[arg-type]  # every rule is a dataclass

@@ -253,7 +253,7 @@ def _entered(arriving: Floats, automaton: Automaton, slot: int) -> Floats:
 
 
 def reached(automaton: Automaton, law: PathLaw) -> list[Bools]:
-    """Return which (q, x) are possible after each slot, as booleans, exempt from underflow."""
+    """Return which (q, x) are possible after each slot; booleans, so underflow drops none."""
     found = [began(law.initial > 0, automaton) > 0]
     for t in range(1, law.length):
         support = law.matrix(t - 1) > 0

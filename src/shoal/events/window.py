@@ -105,7 +105,7 @@ def _on_the_clock(between: tuple[str, str], slots: Any, clock: SlotClock | None)
     """Return which of `slots` overlap the clock window `between`, one boolean per slot.
 
     A window without weekdays repeats daily, one with weekdays weekly. A window that ends before it
-    begins runs past midnight. Refuses slots without a clock.
+    begins wraps around. Refuses slots without a clock.
     """
     if clock is None or clock.slot_minutes <= 0:
         raise InputError(

@@ -64,6 +64,10 @@ class Gateway:
     """The parts of one worker."""
 
     def __init__(self, settings: Settings) -> None:
+        """Open the store and set up all parts of the service; no task is started yet.
+
+        Waits a while for a database that cannot be reached.
+        """
         self.settings = settings
         self.vault = Vault(read_keys(settings.state_keys, settings.state_key_file))
         self.store = patiently(lambda: Store(settings))
@@ -113,7 +117,7 @@ class Gateway:
         await asyncio.to_thread(self.store.close)
 
     async def caller(self, header: str | None, *, fresh: bool = False) -> Caller:
-        """Who holds the key in an Authorization header."""
+        """Return the caller whose key is in an Authorization header."""
         token = token_of(header)
         known = None if fresh else self.remembered.get(token)
         if known is not None:
@@ -132,14 +136,14 @@ class Gateway:
         return caller
 
     async def _look_up(self, tokens: list[str]) -> list[Caller | Problem]:
-        """Who holds each key, looked up together."""
+        """Return the caller of each key, looked up in one query."""
         now = time.time()
         return await self.store.reading(ALL, lambda c: look_up(c, tokens, now))
 
     async def _take(self, asked: list[Asked]) -> list[Reasons | ShoalError | Problem]:
-        """What became of readings: a transaction for those that came together, in each space.
+        """Return the outcome of each set of readings, in one transaction per space.
 
-        Whoever fails after a charge is left out, and the others of the space begin anew.
+        A set that fails after a charge is left out, and the others of its space are retried.
         """
         spaces = [each.address.space if self.store.postgres else ALL for each in asked]
         told: dict[int, Reasons | ShoalError | Problem] = {}
@@ -173,7 +177,7 @@ async def kept_going(part: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await part()
-        except Exception as error:  # noqa: BLE001 - without its clock a worker is worth nothing
+        except Exception as error:  # noqa: BLE001 - a worker without its clock must end
             log.error("a part failed and begins again", error=type(error).__name__)
         await asyncio.sleep(RESTART)
 
@@ -195,7 +199,7 @@ def patiently(work: Callable[[], T]) -> T:
 
 
 def _away(error: Exception) -> bool:
-    """Whether a database could not be reached, or ended under the work: nothing is wrong with it.
+    """Return whether the database was unreachable or closed the connection, not a faulty request.
 
     A connection that breaks while it is prepared raises the driver's own error, which has a state.
     """
@@ -258,6 +262,8 @@ PROBLEM: dict[str, Any] = {
 
 
 def _health(app: FastAPI, gateway: Gateway) -> None:
+    """Add the routes of health, metrics and the root path to `app`."""
+
     @app.get("/health/live", tags=["health"], responses={401: PROBLEM})
     async def live() -> dict[str, str]:
         """Whether the process answers."""
@@ -292,6 +298,10 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 def _problem(error: Exception) -> Problem:
+    """Return the problem document for an exception of a request.
+
+    An unknown exception becomes 500 and is logged by its class name only, without its message.
+    """
     match error:
         case Problem():
             return error

@@ -1,6 +1,6 @@
 """Calibrations: jobs in the store, taken by any worker and taken up again when one dies.
 
-Each is done in a process of its own: it can be slow, large or stuck, and the service goes on.
+Each runs in its own process, so a slow, large or stuck one does not stop the service.
 
 The child gets a spec and limits; it sends what it is at, and at the end a plan or a sentence.
 Beyond its time it is killed, beyond its memory its allocations fail.
@@ -34,7 +34,7 @@ from shoal.gateway.telemetry import log
 
 WAITING, WORKING, DONE, FAILED = "waiting", "working", "done", "failed"
 LOST = 30.0  # seconds without a sign after which another worker takes a job up
-IDLE_SECONDS = 2.0  # seconds between two looks for jobs that nobody works on
+IDLE_SECONDS = 2.0  # seconds between two searches for unclaimed jobs
 
 
 class Jobs:
@@ -67,6 +67,7 @@ class Jobs:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _take_one(self) -> None:
+        """Claim the next waiting job, if any, and start it as a task; log a store that fails."""
         try:
             row = await self._store.writing(ALL, claim)
         except (Problem, ShoalError) as error:
@@ -84,6 +85,10 @@ class Jobs:
             log.error("a job failed", error=type(task.exception()).__name__)
 
     async def _work(self, space: str, job: str, spec: str) -> None:
+        """Calibrate one claimed job and store its plan, or the problem that it failed with.
+
+        Heartbeats keep the claim during the work.
+        """
         note = partial(self._note, space, job, WORKING)
         beating = asyncio.create_task(self._beat(space, job))
         try:
@@ -168,7 +173,7 @@ Progress = Callable[[dict[str, Any]], Awaitable[None]]
 DRY_RUN_STEPS = 16  # of a dry run
 DEEPEST = 50  # lists and tables within each other: no section of a spec is a fifth as deep
 TOO_DEEP = f"the spec is nested more than {DEEPEST} levels deep; write it as the documentation does"
-LEAK_ETA = 1  # the ordinary release whose leak is told
+LEAK_ETA = 1  # eta of the ordinary release whose leak is reported
 
 
 async def calibrated(
@@ -245,6 +250,10 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def _child(pipe: Any, spec: str, memory: int, estimate: bool) -> None:
+    """Calibrate `spec` in a child process and send messages (kind, content) through `pipe`.
+
+    The kinds are "phase", "done" and "refused". `memory` limits the address space, in bytes.
+    """
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -258,6 +267,11 @@ def _child(pipe: Any, spec: str, memory: int, estimate: bool) -> None:
 
 
 def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str, Any]:
+    """Return the calibrated plan as {"plan": id, "document": JSON, "told": summary}.
+
+    `spec` is a JSON document, read without access to files. `phase` receives the name of each
+    phase. With `estimate` the summary also has an ordinary release and a dry run.
+    """
     from shoal.core.registry import dumps
     from shoal.mechanisms.choice import choose
     from shoal.spec.request import request_of

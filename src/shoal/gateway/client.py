@@ -49,7 +49,7 @@ class GatewayError(ShoalError):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a slot shows. `value` holds the members of its kind: context, or point and estimate."""
+    """The output of one slot; `value` has its kind's members: context, or point and estimate."""
 
     id: int
     day: str
@@ -80,14 +80,14 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key: its name, and its text, which nobody can ask for again."""
+    """A key: its name and its secret text, which the gateway shows only once."""
 
     key: str
     token: str
 
 
 class Call(NamedTuple, Generic[T]):
-    """A request, what its answer means, and whether making it again is harmless."""
+    """A request, how to parse its response, and whether it is safe to repeat (`again`)."""
 
     method: str
     path: str
@@ -98,13 +98,13 @@ class Call(NamedTuple, Generic[T]):
 
 
 def get(path: str, parse: Callable[[Any], T], **query: Any) -> Call[T]:
-    """A request that changes nothing."""
+    """Return a GET request, which is safe to repeat."""
     given = {name: value for name, value in query.items() if value is not None}
     return Call("GET", f"{path}?{urlencode(given)}" if given else path, parse, again=True)
 
 
 def put(path: str, parse: Callable[[Any], T], body: Any = None) -> Call[T]:
-    """A request that says how something is to be, once or twice."""
+    """Return a PUT request, which is safe to repeat."""
     return Call("PUT", path, parse, body, again=True)
 
 
@@ -132,12 +132,12 @@ def now_text() -> str:
 
 
 def gone(path: str, parse: Callable[[Any], T]) -> Call[T]:
-    """A request that takes something away."""
+    """Return a DELETE request."""
     return Call("DELETE", path, parse)
 
 
 def nothing(told: Any) -> None:
-    """An answer that says no more than that it was done."""
+    """Ignore the body of a response; return None."""
 
 
 def plain(told: Any) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def pushed(told: Any) -> Pushed:
 
 
 class Endpoint(Generic[P, T]):
-    """A request that both clients make, each in its way: `Client` gives the answer, `AsyncClient`
-    something to await.
+    """A request that both clients send: `Client` returns the response, `AsyncClient` an
+    awaitable.
     """
 
     def __init__(self, call: Callable[Concatenate[Any, P], Call[T]]) -> None:
@@ -181,6 +181,7 @@ class Endpoint(Generic[P, T]):
     @overload
     def __get__(self, client: None, owner: object = None) -> Callable[..., Call[T]]: ...
     def __get__(self, client: Client | AsyncClient | None, owner: object = None) -> Any:
+        """Return a function that sends the request with `client`; on a class, its builder."""
         if client is None:
             return self._call
 
@@ -192,7 +193,7 @@ class Endpoint(Generic[P, T]):
 
 
 class Endpoints:
-    """What can be asked, a request each."""
+    """The requests of both clients."""
 
     @Endpoint
     def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Call[Pushed]:
@@ -248,7 +249,7 @@ class Endpoints:
 
     @Endpoint
     def person(self, person: str) -> Call[dict[str, Any]]:
-        """A person's streams: where each stands, who saw it, what was refused."""
+        """Return a person's streams: the state of each, who saw it, what was refused."""
         return get(of_person(person), plain)
 
     @Endpoint
@@ -275,7 +276,7 @@ class Endpoints:
 
     @Endpoint
     def pause(self, person: str, stream: str, *, resume: bool = False) -> Call[int]:
-        """The id from which on nothing is read, or again."""
+        """Pause or resume a stream; return the id of the first slot that this applies to."""
         path = of_stream(person, stream, "/resume" if resume else "/pause")
         return Call("POST", path, lambda told: int(told["from"]), again=True)
 
@@ -358,8 +359,8 @@ class Endpoints:
 
 
 class Client(Endpoints):
-    """The gateway behind a URL, with one key. Requests that failed on the way are made again when
-    that is harmless: readings carry their time and a key, and what is only read changes nothing.
+    """The gateway at a URL, with one key. Failed requests are retried where this is safe:
+    readings carry their time and a key, and read requests have no effect.
     """
 
     def __init__(self, base: str, key: str, *, http: httpx.Client | None = None) -> None:
@@ -373,7 +374,7 @@ class Client(Endpoints):
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def outputs(self, person: str, stream: str, after: int = -1) -> Iterator[Output]:
@@ -415,6 +416,10 @@ class Client(Endpoints):
             time.sleep(POLL_SECONDS)
 
     def _ask(self, call: Call[T]) -> T:
+        """Send a request and return its parsed response.
+
+        Requests that are safe to repeat are retried on transport errors and statuses in AGAIN.
+        """
         attempts = REQUEST_ATTEMPTS if call.again else 1
         headers = {**self._headers, **call.headers}
         for attempt in range(1, attempts + 1):
@@ -430,6 +435,7 @@ class Client(Endpoints):
         raise AssertionError("unreachable")
 
     def _events(self, person: str, stream: str, after: int | None) -> Iterator[Output]:
+        """Yield the outputs of one event stream after an id, until the connection ends."""
         path = of_stream(person, stream, "/events")
         headers = _resuming(self._headers, after)
         with self._http.stream("GET", path, headers=headers, timeout=_patient()) as answer:
@@ -460,6 +466,7 @@ class AsyncClient(Endpoints):
         await self._http.aclose()
 
     async def outputs(self, person: str, stream: str, after: int = -1) -> AsyncIterator[Output]:
+        """Yield all stored outputs after an id, page by page."""
         while True:
             found = await self._page(person, stream, after)
             for each in found["outputs"]:
@@ -471,6 +478,7 @@ class AsyncClient(Endpoints):
     async def follow(
         self, person: str, stream: str, after: int | None = None
     ) -> AsyncIterator[Output]:
+        """Yield outputs as their slots close, without end; reconnect after a lost connection."""
         failures = 0
         while True:
             try:
@@ -488,6 +496,10 @@ class AsyncClient(Endpoints):
     async def make_plan(
         self, spec: str, progress: Callable[[dict[str, Any]], None] | None = None
     ) -> str:
+        """Return the name of the plan made from `spec`, once its job is done.
+
+        `progress` receives the job's state at every poll. Raises GatewayError when the job fails.
+        """
         job = await self.start_plan(spec)
         while True:
             told = await self.job(job)
@@ -499,6 +511,10 @@ class AsyncClient(Endpoints):
             await asyncio.sleep(POLL_SECONDS)
 
     async def _ask(self, call: Call[T]) -> T:
+        """Send a request and return its parsed response.
+
+        Requests that are safe to repeat are retried on transport errors and statuses in AGAIN.
+        """
         attempts = REQUEST_ATTEMPTS if call.again else 1
         headers = {**self._headers, **call.headers}
         for attempt in range(1, attempts + 1):
@@ -516,6 +532,7 @@ class AsyncClient(Endpoints):
         raise AssertionError("unreachable")
 
     async def _events(self, person: str, stream: str, after: int | None) -> AsyncIterator[Output]:
+        """Yield the outputs of one event stream after an id, until the connection ends."""
         path = of_stream(person, stream, "/events")
         headers = _resuming(self._headers, after)
         async with self._http.stream("GET", path, headers=headers, timeout=_patient()) as answer:
@@ -544,6 +561,7 @@ def _resuming(headers: dict[str, str], after: int | None) -> dict[str, str]:
 
 
 def _told(answer: httpx.Response) -> Any:
+    """Return the JSON of a response, None without a body; raise GatewayError from 400 on."""
     if answer.status_code < 400:
         return answer.json() if answer.content else None
     try:

@@ -1,10 +1,10 @@
-"""When slots open and close: by the server's clock, in the person's zone, whatever a device says.
+"""When slots open and close: by the server's clock only, in the person's zone.
 
 Slots are counted through by an ordinal that never goes back: ordinal = day * slots + slot. A clock
 of kind "day" follows the wall clock of a zone; one of kind "every" has slots of equal length.
 
 Daylight saving: a day has all its slots on every date, by the wall clock. Slots that the clock
-jumps over have no length, so they close with the one before and nothing was read in them; the slot
+jumps over have no length, so they close with the one before and hold no reading; the slot
 in which an hour comes twice is an hour longer.
 """
 
@@ -137,6 +137,10 @@ def checked_zone(zone: str) -> str:
 
 @lru_cache(maxsize=65536)
 def _slot(clock: Clock, ordinal: int) -> Slot:
+    """Return the slot of an ordinal: its day, its number in the day, and its open and close times.
+
+    Times are UTC seconds. The close time is exclusive.
+    """
     place = ordinal - clock.first
     day, number = divmod(place, clock.slots) if clock.slots else (0, place)
     if clock.kind == "every":

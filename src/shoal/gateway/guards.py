@@ -1,4 +1,4 @@
-"""What stands before every handler: sizes, rates, repeated requests, a line in the log."""
+"""Checks before every handler: body size, rate limit, repeated requests, access log."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ class Guard:
         self._rates = Rates(settings.rate, settings.burst)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request within the limits of rate and size, and log it without its content.
+
+        Adds security headers, a request id and the rate limit's headers to the response.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -64,7 +68,7 @@ class Guard:
             self._note(scope, told["status"], time.perf_counter() - began, dict(extra))
 
     async def _limited(self, scope: Any, receive: Any, answer: Any) -> None:
-        """The application, given no more of a body than allowed."""
+        """Run the application; answer with a problem when the body exceeds the limit."""
         most = self._settings.body_bytes
         given = dict(scope["headers"]).get(b"content-length", b"0")
         if given.isdigit() and int(given) > most:
@@ -73,6 +77,7 @@ class Guard:
         count = 0
 
         async def counted() -> Any:
+            """Return the next body message; raise a Problem above `most` bytes in all."""
             nonlocal count
             message = await receive()
             count += len(message.get("body", b""))
@@ -81,7 +86,7 @@ class Guard:
             return message
 
         async def answered(message: Any) -> None:
-            """What the application says, unless it never saw the whole body."""
+            """Forward the application's response, or a problem if the body was too large."""
             if count <= most:
                 await answer(message)
             elif message["type"] == "http.response.start":
@@ -90,6 +95,7 @@ class Guard:
         await self._app(scope, counted, answered)
 
     def _note(self, scope: Any, status: int, seconds: float, extra: dict[bytes, bytes]) -> None:
+        """Count and log one response; the route is a template, so no names of people are logged."""
         route = getattr(scope.get("route"), "path", "none")
         telemetry.REQUESTS.labels(route, str(status)).inc()
         telemetry.SECONDS.labels(route).observe(seconds)
@@ -114,7 +120,7 @@ class Rates:
         self._buckets: dict[bytes, tuple[float, float]] = {}
 
     def take(self, caller: bytes) -> float:
-        """How many requests are left after this one; below 0 it is one too many."""
+        """Take one request from the caller's bucket; return how many are left, < 0 if over."""
         now = time.monotonic()
         left, at = self._buckets.get(caller, (float(self._burst), now))
         left = min(float(self._burst), left + (now - at) * self._rate) - 1
@@ -124,7 +130,7 @@ class Rates:
         return left
 
     def headers(self, left: float) -> list[tuple[bytes, bytes]]:
-        """What is left, as the IETF's draft on RateLimit headers has it."""
+        """Return the headers of the IETF draft on RateLimit for `left` requests."""
         window = max(1, round(self._burst / self._rate))
         return [
             (b"ratelimit-policy", f'"key";q={self._burst};w={window}'.encode()),
@@ -133,7 +139,7 @@ class Rates:
 
 
 class Answers:
-    """Answers to requests that made something, given again to whoever repeats them."""
+    """Stored responses to requests with an Idempotency-Key, for repeated requests."""
 
     def __init__(self, settings: Settings, vault: Vault) -> None:
         self._kept, self._vault = settings.idempotent_hours * 3600, vault
@@ -188,7 +194,7 @@ class Answers:
 
 
 def problem_from(error: ShoalError) -> Problem:
-    """The library's error as a problem; what is ours to mend is in the log, without data."""
+    """Return the library's error as a problem; log internal errors, without data."""
     problem = problem_of(error)
     if problem.status >= 500:
         log.error("failed", error=type(error).__name__, rule=str(error)[:200])

@@ -1,7 +1,7 @@
 """Outputs on their way to open connections: one short memory for all, one cursor a connection.
 
-A connection that is slow holds nobody up: it keeps no queue, only its place, and reads what it
-missed from the store. Whoever is told that a stream moved looks by itself.
+A slow connection delays no other: it has no queue, only a cursor, and reads what it missed from the
+store. Each connection that is woken reads the new outputs itself.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shoal.gateway.sight import Seen, Sight, newer, page
 from shoal.gateway.store import ALL, Store
 
 OUTPUTS_KEPT = 64  # outputs of a stream in memory: what a connection may lag behind without a query
-PIECE = 100  # outputs sent at once to somebody who catches up
+PIECE = 100  # outputs per batch to a connection that catches up
 
 Recheck = Callable[[], Any]  # an awaitable that gives the sight again, or raises Problem
 
 
 class Listened:
-    """A stream that somebody listens to: its last outputs and who waits for the next."""
+    """A stream with listeners: its last outputs and an event for the next one."""
 
     def __init__(self) -> None:
         self.recent: deque[Output] = deque(maxlen=OUTPUTS_KEPT)
@@ -43,15 +43,16 @@ class Listened:
                 self.recent.append(output)
 
     def wake(self) -> None:
-        """Everybody who waits goes on; those who come later wait anew."""
+        """Wake the current waiters; later ones wait for the next call."""
         moved, self.moved = self.moved, asyncio.Event()
         moved.set()
 
 
 class Hub:
-    """Streams that somebody in this process listens to."""
+    """The streams with listeners in this process."""
 
     def __init__(self, store: Store, seen: Seen, heartbeat: float, most: int) -> None:
+        """Set up without connections; `heartbeat` in seconds, `most` connections per key."""
         self._store = store
         self._seen = seen
         self._heartbeat = heartbeat
@@ -66,7 +67,7 @@ class Hub:
         return sum(self._open.values())
 
     def publish(self, closings: list[Closing]) -> None:
-        """Slots closed in this process: hand their outputs to whoever listens."""
+        """Pass the outputs of slots closed in this process to their listeners."""
         for closing in closings:
             watched = self._watched.get(closing.uid)
             if watched is not None:
@@ -74,7 +75,7 @@ class Hub:
                 watched.wake()
 
     async def catch_up(self) -> None:
-        """Something closed in another process: fetch it once for everybody who listens here."""
+        """Read the outputs of other processes, once for all listeners in this one."""
         known = {
             uid: watched.recent[-1].ordinal
             for uid, watched in list(self._watched.items())
@@ -102,7 +103,7 @@ class Hub:
         self._open[key] = self._open.get(key, 0) + 1
 
     def leave(self, key: str) -> None:
-        """A connection ended."""
+        """Stop counting one connection of a key."""
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
@@ -123,7 +124,7 @@ class Hub:
                 moved = watched.moved
                 if time.monotonic() >= look:
                     again, look = await recheck(), time.monotonic() + self._heartbeat
-                    if again.uid != sight.uid:  # forgotten, and begun anew under its name
+                    if again.uid != sight.uid:  # deleted, and a new stream has its name
                         raise missing()
                     sight = again
                 outputs = await self._since(watched, sight, after)
@@ -147,15 +148,19 @@ class Hub:
                 self._watched.pop(sight.uid, None)
 
     async def _since(self, watched: Listened, sight: Sight, after: int) -> list[Output]:
-        """Outputs after an ordinal: from memory where it reaches back so far, or the store."""
+        """Return outputs after an ordinal, from memory if it reaches so far, else the store."""
         recent = watched.recent
         if not (recent and recent[0].ordinal <= after + 1):
-            async with watched.reading:  # one looks for all who are as far as it is
+            async with watched.reading:  # one query serves all at the same cursor
                 if not (recent and recent[0].ordinal <= after + 1):
                     return await self._stored(watched, sight, after)
         return [output for output in recent if output.ordinal > after]
 
     async def _stored(self, watched: Listened, sight: Sight, after: int) -> list[Output]:
+        """Return at most PIECE outputs after an ordinal from the store, in order.
+
+        They are also kept in memory when it is empty and they reach up to the newest.
+        """
         whole = sight._replace(every=1, since=None, until=None)
         found = await self._store.reading(
             sight.space, lambda connection: page(connection, whole, after, PIECE)

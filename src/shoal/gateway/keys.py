@@ -29,7 +29,7 @@ from shoal.gateway.tables import KEYS, PEOPLE, SPACES
 
 OPERATOR, PERSON, DEVICE, APPLICATION = "operator", "person", "device", "application"
 KEY_KINDS = (OPERATOR, PERSON, DEVICE, APPLICATION)
-# who may make and take back keys of which kind
+# the kinds of callers that may make and revoke each kind of key
 MAKERS = {OPERATOR: (OPERATOR,), PERSON: (OPERATOR,), DEVICE: (PERSON,), APPLICATION: (OPERATOR,)}
 REMEMBERED = 1.0  # seconds a key that was looked up counts without looking again
 USED_EVERY = 60.0  # seconds between two notes that a key was used
@@ -37,7 +37,7 @@ PREFIX = "shoal"
 
 
 class Caller(NamedTuple):
-    """Who holds a key: a space, the key's name, its kind, and the person or application."""
+    """The holder of a key: a space, the key's name, its kind, and the person or application."""
 
     space: str
     key: str
@@ -45,7 +45,7 @@ class Caller(NamedTuple):
     holder: str
 
     def must_be(self, *kinds: str) -> None:
-        """Refuse kinds of keys that this request is not for, whatever it names."""
+        """Refuse a caller whose key is of none of these kinds, with status 403."""
         if self.kind not in kinds:
             raise Problem(403, f"this is for keys of kind {' or '.join(kinds)}, not {self.kind}")
 
@@ -93,7 +93,7 @@ def first_key(connection: Connection, space: str) -> MadeKey:
 
 
 def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -> MadeKey:
-    """A key that this caller may make, for somebody who is there."""
+    """Make a key for a holder that exists, if the caller may; its text is returned only here."""
     kind = asked["kind"]
     caller.must_be(*MAKERS[kind])
     holder = asked.get("holder") or ""
@@ -121,7 +121,7 @@ def listed(connection: Connection, caller: Caller) -> list[dict[str, Any]]:
 
 
 def revoke(connection: Connection, head: HeadFile, caller: Caller, key: str) -> None:
-    """Take a key back; one that is not there and one of somebody else's are alike."""
+    """Revoke a key; a missing key and one of another holder give the same error."""
     row = connection.execute(select(KEYS).filter_by(space=caller.space, key=key)).first()
     if row is None or not _may_revoke(caller, row.kind, row.holder):
         raise missing()
@@ -145,7 +145,7 @@ class KeyRow(NamedTuple):
 
 
 def look_up(connection: Connection, tokens: Sequence[str], now: float) -> list[Caller | Problem]:
-    """Who holds each key; refused alike whether it is unknown, expired or revoked."""
+    """Return the caller of each key; unknown, expired and revoked keys get the same problem."""
     found = connection.execute(_LOOK_UP, {"keys": [name_of(token) for token in tokens]})
     rows = {row.key: KeyRow(*row) for row in found}
     return [holder_of(rows.get(name_of(token)), token, now) for token in tokens]
@@ -158,7 +158,7 @@ def name_of(token: str) -> str:
 
 
 def holder_of(row: KeyRow | None, token: str, now: float) -> Caller | Problem:
-    """Who holds a key of which that is the row, compared in constant time."""
+    """Return the caller for a key and its row, or a problem; compares in constant time."""
     stored = row.hash if row is not None else _hash("nobody")
     same = hmac.compare_digest(stored, _hash(token.split("_", 3)[-1]))
     valid = row is not None and same and row.revoked is None
@@ -168,7 +168,7 @@ def holder_of(row: KeyRow | None, token: str, now: float) -> Caller | Problem:
 
 
 def not_valid() -> Problem:
-    """The one answer to keys and tokens that do not count, whatever is wrong with them."""
+    """Return the same problem, status 401, for every kind of invalid key or token."""
     return Problem(401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"})
 
 
@@ -219,7 +219,7 @@ class Remembered:
         return used
 
     def forget(self) -> None:
-        """Look everything up again: a key was taken back."""
+        """Clear the cache of callers, because a key was revoked."""
         self._known.clear()
 
 
@@ -272,7 +272,7 @@ class Provider:
         return PyJWKClient(self._jwks, cache_keys=True, timeout=5)
 
     def caller(self, token: str) -> Caller:
-        """Who a token stands for; refused alike whatever is wrong with it."""
+        """Return the caller of a token; every invalid token gets the same problem."""
         import jwt
 
         wrong = not_valid()

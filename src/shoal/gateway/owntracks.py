@@ -68,7 +68,7 @@ async def owntracks(
 async def push_message(
     house: Any, who: Caller, stream: str, message: dict[str, Any], key: str | None = None
 ) -> None:
-    """A message of the app as a reading; everything but coordinates and time is dropped here."""
+    """Record a location message as a reading; all fields but coordinates and time are dropped."""
     if message.get("_type") == "encrypted":
         raise not_understood(ENCRYPTED)
     if message.get("_type") != "location":
@@ -111,6 +111,10 @@ def friends(connection: Any, house: Any, viewer: Caller) -> list[dict[str, Any]]
 
 
 def _cards(connection: Any, house: Any, grant: Any, row: Any) -> list[dict[str, Any]]:
+    """Return the OwnTracks card and location of the latest output that `grant` allows to see.
+
+    Returns an empty list without a location. The access is recorded for the person.
+    """
     sight = Sight(row.space, row.uid, grant.application, grant.every, grant.since, grant.until)
     output = latest(connection, sight)
     if output is None:
@@ -150,11 +154,11 @@ PAUSE = 2.0  # seconds before connecting again
 
 
 class Bridge:
-    """Messages of a broker on their way to the gateway's OwnTracks door.
+    """A bridge that forwards messages of an MQTT broker to the gateway's OwnTracks endpoint.
 
-    `keys` maps each topic to the key of its device. Nothing of a message is kept or logged; one
-    that the gateway cannot be given just now is tried again a few times, then dropped: it would
-    come for a closed slot.
+    `keys` maps each topic to the key of its device. No part of a message is kept or logged. A
+    message that the gateway cannot take is retried a few times, then dropped: its slot would be
+    closed.
     """
 
     def __init__(
@@ -167,6 +171,7 @@ class Bridge:
         stream: str = "places",
         **login: Any,
     ) -> None:
+        """Set up without connecting; `login` goes to aiomqtt.Client. Refuse without aiomqtt."""
         try:
             import aiomqtt
         except ImportError:
@@ -188,6 +193,10 @@ class Bridge:
                     await asyncio.sleep(PAUSE)
 
     async def _listen(self, http: httpx.AsyncClient) -> None:
+        """Subscribe to all topics and forward messages to the gateway until the broker closes.
+
+        Drops messages of unknown topics, above LONGEST_MESSAGE bytes, or without usable content.
+        """
         async with self._mqtt.Client(self._broker, self._port, **self._login) as client:
             for topic in self._keys:
                 await client.subscribe(topic, qos=1)
@@ -220,8 +229,8 @@ class Bridge:
 def stamped_message(content: bytes, *, retained: bool) -> dict[str, Any] | None:
     """Return a message with its time in `tst`, or None for one that cannot be handed on.
 
-    A message without a time is of now, before the first try. A broker repeats a retained one to
-    everybody who connects, so without a time it is of an unknown moment and is dropped.
+    A message without a time gets the current time, before the first try. A broker repeats retained
+    messages to every new connection, so a retained one without a time is dropped.
     """
     try:
         body = json.loads(content)

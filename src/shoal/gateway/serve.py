@@ -169,6 +169,7 @@ def _open_head(settings: Settings, *, restored: bool, new_head: bool) -> None:
     from shoal.gateway.vault import Vault, read_keys
 
     def work() -> None:
+        """Check the head file, after accepting an older copy or beginning a new head."""
         with prepared(settings) as store:
             if restored:
                 keys = read_keys(settings.state_keys, settings.state_key_file)
@@ -197,7 +198,7 @@ def _restored_text(done: Restored) -> str:
 
 
 def _town_settings(given: dict[str, object]) -> dict[str, object]:
-    """A folder of its own, begun anew: nothing that matters is in it."""
+    """Return settings for a fresh demo folder `town`; its existing contents are deleted."""
     import shutil
 
     folder = Path("town")

@@ -44,7 +44,7 @@ class Sight(NamedTuple):
 
 
 def sight_of(connection: Connection, caller: Caller, address: Address) -> Sight:
-    """What this key may see of a stream; nothing there and nothing granted are alike."""
+    """Return what a caller may see of a stream; a missing stream and no grant fail alike."""
     caller.must_be(PERSON, APPLICATION)
     if caller.space != address.space:
         raise missing()
@@ -185,7 +185,7 @@ def write_seen(
 def overview(
     connection: Connection, space: str, people: Sequence[str], *, by: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """The streams of people: where each stands and what was refused; for a person, who saw it."""
+    """Return the state of each person's streams and what was refused; for a person, who saw it."""
     wanted = select(STREAMS).filter_by(space=space).where(STREAMS.c.person.in_(people))
     rows = connection.execute(wanted).all()
     uids = [row.uid for row in rows]
@@ -233,6 +233,7 @@ def totals(connection: Connection, space: str, now: float) -> dict[str, Any]:
 
 
 def _told(row: Any, refused: dict[str, int]) -> dict[str, Any]:
+    """Return the JSON fields of a stream from its row, with the numbers of refused readings."""
     return {
         **{name: row._mapping[name] for name in ("stream", "kind", "plan", "silence", "closes")},
         "next_plan": None if row.swap is None else json.loads(row.swap)[0],
@@ -246,6 +247,7 @@ def _told(row: Any, refused: dict[str, int]) -> dict[str, Any]:
 
 
 def _seen_by(sight: Sight) -> list[Any]:
+    """Return the SQL conditions that select the outputs within `sight`; its end is exclusive."""
     rules: list[Any] = [OUTPUTS.c.space == sight.space, OUTPUTS.c.uid == sight.uid]
     if sight.every > 1:
         rules.append(OUTPUTS.c.ordinal % sight.every == 0)

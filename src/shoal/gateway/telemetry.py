@@ -1,5 +1,5 @@
-"""What is told of the service itself: JSON lines and counts, never to whom, never what was read or
-shown.
+"""Logs as JSON lines, and counters for Prometheus; they never hold readings, outputs or
+recipients.
 """
 
 from __future__ import annotations

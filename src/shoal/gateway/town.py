@@ -1,7 +1,7 @@
 """A made-up town to try the service with: people who walk, days of contexts, an application.
 
-It is to be seen soon after it was cloned: walks begin at once, and the plan for days of contexts is
-calibrated by a job of the service meanwhile.
+It runs within seconds of a fresh clone: walks begin at once, while a job of the service calibrates
+the plan for days of contexts.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def interpret_kernels() -> None:
 
 
 async def _serve(settings: Settings, places: Plan) -> None:
+    """Run the service and the simulated people until the server stops."""
     app = create(settings)
     start_logs(logging.WARNING)  # a line a request would carry off what is there to be copied
     config = uvicorn.Config(
@@ -136,6 +137,7 @@ async def _live(gateway: Gateway, places: Plan, base: str) -> None:
             await by[person].grant(person, "viewer")
 
         async def begin(stream: str, plan: str, spec: str) -> None:
+            """Create a stream for every person and start the task that sends its readings."""
             model, what = _request(spec).task.family[0], {"places": "state", "day": "context"}
             for person in PEOPLE:
                 clock = {"every": SECONDS}
@@ -155,7 +157,7 @@ async def _live(gateway: Gateway, places: Plan, base: str) -> None:
 
 
 def _settle(connection: Any, places: Plan) -> dict[str, str]:
-    """The keys of a space in which everybody has one, and a plan for walks."""
+    """Store a plan for walks and return a key for every role and person, by name."""
     found = {"operator": first_key(connection, "town").token}
     document = dumps(places, indent=None)
     told = {"plan": "places", "document": document, "told": described(places)}
@@ -205,6 +207,6 @@ def _request(spec: str) -> Any:
 
 
 def _say(text: str) -> None:
-    """Say something to whoever tries the town, at once."""
+    """Print one line and flush it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What may not be read at rest: sealed with AES-GCM, padded to one length, bound to its place.
+"""Encryption at rest: AES-GCM, padded to one length, bound to the location of the record.
 
 A sealed state opens only where it was stored: space, stream and step are associated data. A key has
 a name, so that old states open while new ones are sealed with the newest key.
@@ -27,6 +27,7 @@ class Vault:
     """Keys by name; the first one seals."""
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
+        """Set up ciphers for `keys`, (name, key) with the newest first; refuse an empty list."""
         if not keys:
             raise InputError("no key for states is given; `shoal serve --init` makes one")
         self._newest = keys[0][0]
@@ -63,7 +64,7 @@ class Vault:
     def fingerprint(self, content: bytes, place: str, name: str) -> str:
         """Return the HMAC-SHA256 of `content` at `place`, under the key of that name, as hex.
 
-        Without the key nobody can test what `content` was. Refused when the key is unknown.
+        `content` cannot be tested without the key. Refused when the key is unknown.
         """
         mark = self._marks.get(name)
         if mark is None:

@@ -1,4 +1,4 @@
-"""When the days of a stream begin, and where one clock of a stream hands over to the next.
+"""When the days of a stream begin, and where the next clock of a stream takes over.
 
 A stream that gets another plan, slots or zone covers no moment and begins no date twice: what a day
 promises is about readings that nothing else was shown about.

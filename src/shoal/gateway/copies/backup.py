@@ -1,4 +1,4 @@
-"""One backup of a gateway, and one restore of it: a SQLite file, whatever database serves.
+"""One backup of a gateway, and one restore of it: a SQLite file for either database.
 
 Rows are read in one transaction that sees one moment, so a service may run meanwhile. On
 PostgreSQL the owner of the tables says the space of everybody, as the service does; forced
@@ -45,7 +45,7 @@ def back_up(database: str, file: Path) -> int:
 def restore_backup(file: Path, database: str) -> int:
     """Make a gateway's database of a backup; return how many rows it has.
 
-    Refused where there is one: nothing is written over. The head file is not touched, so that
+    Refused where there is one: no data is overwritten. The head file is not touched, so that
     the service refuses a backup that is older than what was noted.
     """
     if not file.is_file():

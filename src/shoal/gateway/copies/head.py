@@ -124,6 +124,10 @@ class HeadFile:
             ) from error
 
     def _append(self, marks: Sequence[str]) -> None:
+        """Append marks to the list, one per line, and flush them to disk under an exclusive lock.
+
+        A torn last line is ended first, so that it cannot merge with a new mark.
+        """
         fresh = not self.list.exists()
         with self._opened(self.list, os.O_APPEND) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -301,7 +305,7 @@ def _may_begin(store: Store, noted: NotedHead | None) -> bool:
 
 
 def _is_used(connection: Connection) -> bool:
-    """Whether anybody has a stream, or anything was charged."""
+    """Return whether the database holds a stream or a charge."""
     if connection.execute(select(STREAMS.c.uid).limit(1)).first() is not None:
         return True
     return connection.execute(text("SELECT 1 FROM shoal_entries LIMIT 1")).first() is not None

@@ -1,8 +1,8 @@
-"""Going on from an older copy of the database: what is held, and what stays taken back.
+"""Continue from an older copy of the database: what is paused, and what stays withdrawn.
 
 Outputs and charges since the copy are lost, and applications know those outputs. So streams with
-days are held until the day that is known in part is over. What was taken back since the copy is on
-the list beside the head file, and is taken back again.
+days pause until the day that is partly lost is over. Withdrawals since the copy are in the list
+beside the head file, and are repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.gateway.tables import GRANTS, KEYS, PEOPLE, STREAMS
 class Restored(NamedTuple):
     """How many streams are held, paused, or deleted again; how many grants, keys and people go.
 
-    `known` is False where there was no list, so that everything was taken back.
+    `known` is False where there was no list, so that all keys and grants were withdrawn.
     """
 
     held: int
@@ -33,10 +33,10 @@ class Restored(NamedTuple):
 
 
 def accept_older_copy(house: House, now: float) -> Restored:
-    """Make an older copy safe to go on from, and note a head above all others.
+    """Make an older copy safe to continue from, and write a head above all earlier ones.
 
-    Without a head file nobody knows what was taken back: every grant and key is, and every stream
-    is paused until its person resumes it.
+    Without a head file the withdrawals are unknown: every grant and key is withdrawn, and every
+    stream is paused until its person resumes it.
     """
     store, file = house.store, house.store.head
     with file.locked():
@@ -73,6 +73,10 @@ def hold_still(house: House, connection: Connection, now: float) -> int:
 
 
 def _apply(house: House, connection: Connection, known: Withdrawals | None, now: float) -> Restored:
+    """Repeat all withdrawals after the copy in `connection`, and return how many of each kind.
+
+    `known` is None without a list: then every key and grant is withdrawn and every stream paused.
+    """
     keys = _take_keys_back(connection, known, now)
     grants = _take_grants_back(connection, known)
     streams, people = 0, 0
@@ -85,6 +89,7 @@ def _apply(house: House, connection: Connection, known: Withdrawals | None, now:
 
 
 def _take_keys_back(connection: Connection, known: Withdrawals | None, now: float) -> int:
+    """Revoke the keys on the list, or all keys without a list; return how many."""
     rows = connection.execute(select(KEYS).filter_by(revoked=None)).all()
     gone = [row for row in rows if known is None or _listed(known, "key", row.space, row.key)]
     for row in gone:
@@ -94,6 +99,7 @@ def _take_keys_back(connection: Connection, known: Withdrawals | None, now: floa
 
 
 def _take_grants_back(connection: Connection, known: Withdrawals | None) -> int:
+    """Delete the grants on the list, or all grants without a list; return how many."""
     gone = []
     for row in connection.execute(select(GRANTS)).all():
         named = (row.space, row.person, row.application, row.made)

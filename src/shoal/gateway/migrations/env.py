@@ -1,4 +1,4 @@
-"""How Alembic runs here: on a connection that the store hands over, never by itself."""
+"""How Alembic runs here: on a connection that the store passes in, never on its own."""
 
 from __future__ import annotations
 

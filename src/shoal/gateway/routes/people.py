@@ -1,7 +1,5 @@
-"""People, their streams and grants, and everybody's keys; and what is told about them.
-
-A person sees what was spent, shown and refused, and what may be believed by now; an operator sees
-where streams stand.
+"""Routes of people, streams, grants and keys: a person sees charges, outputs, refusals and
+beliefs, an operator the state of streams.
 """
 
 from __future__ import annotations
@@ -73,6 +71,7 @@ async def put_person(
     who.must_be(OPERATOR)
 
     def work(connection: Any) -> bool:
+        """Insert the person; return False, without a change, if the person exists."""
         named = {"space": who.space, "person": person}
         if connection.execute(select(PEOPLE).filter_by(**named)).first() is not None:
             return False
@@ -105,6 +104,7 @@ async def delete_person(house: House, who: Who, person: PersonPath) -> None:
     _own_or_operator(who, person)
 
     def work(connection: Any) -> None:
+        """Delete the person with all streams, grants and keys, and note the withdrawals."""
         _check_there(connection, who.space, person)
         named = {"space": who.space, "person": person}
         names = select(STREAMS.c.stream).filter_by(**named, forgotten=None)
@@ -275,6 +275,7 @@ async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
     _own(who, where.person)
 
     def work(connection: Any) -> dict[str, Any]:
+        """Return the adversary's beliefs about the stream as JSON; refuse streams of counts."""
         row = row_of(connection, where)
         stream = loaded(house.rooms, connection, row)
         if stream.kind.name == "places":
@@ -332,6 +333,7 @@ async def space_overview(
     who.must_be(OPERATOR)
 
     def work(connection: Any) -> Any:
+        """Return the totals of the space, one page of people, and its streams by person."""
         people = _names(connection, who.space, after, limit)
         return (
             totals(connection, who.space, now_seconds()),

@@ -52,6 +52,7 @@ async def post_plan(
     spec = check_spec(body.spec)
 
     def work(connection: Any) -> dict[str, Any]:
+        """Store a job for the spec, or return the stored response of the same Idempotency-Key."""
         before = house.answers.before(connection, who, idempotency_key, spec)
         if before is not None:
             return dict(before)
@@ -93,6 +94,7 @@ async def job_events(house: House, who: Who, job: Name) -> Response:
     first = await house.store.reading(who.space, look)
 
     async def frames() -> AsyncIterator[str]:
+        """Yield a server-sent event at every change of the job, until it is done or failed."""
         told, last = first, None
         while not house.hub.closing:
             if told != last:

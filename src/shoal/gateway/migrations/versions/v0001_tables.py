@@ -17,7 +17,7 @@ NAMES = (
 
 
 def upgrade() -> None:
-    """Make the tables; later steps alter them by hand, so that this one stays as it was."""
+    """Create the tables as of version 1; later migrations alter them explicitly."""
     tables = [METADATA.tables[f"gateway_{name}"] for name in NAMES]
     METADATA.create_all(op.get_bind(), tables=tables)
     if op.get_bind().dialect.name == "postgresql":

@@ -12,7 +12,8 @@ from shoal.chains.exact.windows import kept_laws
 from shoal.chains.fit import fit_chain
 from shoal.chains.lift.chain import chain_lift
 from shoal.chains.model import MarkovChain
-from shoal.chains.quilt.row import chain_influences, chain_quilts
+from shoal.chains.quilt.influence_matrix import chain_influences
+from shoal.chains.quilt.row import chain_quilts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
 from shoal.mechanisms.queries import count, histogram

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shoal.chains.model import stationary_law
+from shoal.chains.quilt.influence_matrix import influence_matrix_scale
 from shoal.chains.quilt.nodes import max_influence
-from shoal.chains.quilt.row import influence_matrix_scale
 from shoal.chains.quilt.scale import interval_scale, node_scales, quilt_loss, quilt_scale, two_state
 from shoal.core.codec import Floats
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
+from shoal.chains.quilt.influence_matrix import influence_matrix_loss, influence_matrix_scale
 from shoal.chains.quilt.nodes import ChainNodes, NodeInfluence, max_influence
-from shoal.chains.quilt.row import influence_matrix_loss, influence_matrix_scale
 from shoal.chains.quilt.scale import (
     MixingInfluence,
     QuiltResult,

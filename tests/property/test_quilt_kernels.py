@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from shoal.chains.model import stationary_law
+from shoal.chains.quilt.influence_matrix import influence_matrix_loss, influence_matrix_scale
 from shoal.chains.quilt.nodes import future_log_ratio
-from shoal.chains.quilt.row import influence_matrix_loss, influence_matrix_scale
 from shoal.chains.quilt.scale import (
     any_initial_loss,
     any_initial_scale,
@@ -137,19 +137,6 @@ def test_long_chain_methods_find_the_true_maximum(seed: int, epsilon: float, len
     found = quilt_scale(transition, initial, length, epsilon).sigma
     assert found == pytest.approx(expected, rel=1e-9)
     assert found >= expected * (1 - 1e-13)
-
-
-@settings(max_examples=10, deadline=None)
-@given(seeds, epsilons)
-def test_many_values_by_cutting_planes(seed: int, epsilon: float) -> None:
-    """More than eight values are searched by pairs; fewer by boxes. The answers agree."""
-    rng = np.random.default_rng(seed)
-    transition = 0.5 * np.eye(10) + 0.5 * random_rows(rng, (10, 10), 0.0)
-    chain = transition, stationary_law(transition), 400
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.chains.quilt.nodes.VALUES_ALL_PAIRS", 100)
-        expected = quilt_scale(*chain, epsilon).sigma
-    assert quilt_scale(*chain, epsilon).sigma == pytest.approx(expected, rel=1e-9)
 
 
 @EASY

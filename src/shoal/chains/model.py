@@ -296,7 +296,7 @@ class MarkovChain(ChainLaw):
         return mixing_of_matrix(self)
 
     def influences(self) -> Influences:
-        from shoal.chains.quilt.row import chain_influences
+        from shoal.chains.quilt.influence_matrix import chain_influences
 
         return chain_influences(self)
 

@@ -37,8 +37,6 @@ from shoal.chains.lift.solver import MANY_STATES, FixedPoint
 from shoal.chains.lift.step import Ahead, Behind, EntryMetric, Steps, behind
 from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.chains.quilt.least import least_quilt_loss
-from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
-from shoal.chains.quilt.scale import QuiltResult
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import (
@@ -66,6 +64,8 @@ if TYPE_CHECKING:
     from shoal.chains.lift.families import AnyInitialLift
     from shoal.chains.lift.neighbours import NeighbourSide
     from shoal.chains.lift.tuples import TupleLift
+    from shoal.chains.quilt.row import ChainQuilts
+    from shoal.chains.quilt.scale import QuiltResult
 
     Searchable: TypeAlias = "ChainLift | AnyInitialLift | TupleLift"
 
@@ -327,13 +327,13 @@ class EntryLiftOfChain:
         model: ChainLaw,
         rows: Floats,
         make: Callable[[], Searchable],
-        quilts: ChainQuilts | None = None,
+        quilts: Callable[[], ChainQuilts] | None = None,
         unsettled: Callable[[LiftLoss | None], bool] = lambda found: False,
         any_start: Callable[[], Searchable] | None = None,
         least_quilt_loss: Callable[[float, float], float] = lambda eta, below: 0.0,
     ) -> None:
         self._make = make
-        self._model, self._quilts = model, quilts
+        self._model, self._make_quilts = model, quilts
         self._unsettled, self._make_any_start = unsettled, any_start
         self._largest: dict[float, LiftedModel] = {}
         self._rows, self._most = rows.shape[-2], most_states(rows)
@@ -345,6 +345,11 @@ class EntryLiftOfChain:
     def own(self) -> Searchable:
         """The lift itself, made when it is first asked for."""
         return self._make()
+
+    @cached_property
+    def _quilts(self) -> ChainQuilts | None:
+        """The quilts of the model, imported when they are first asked for."""
+        return None if self._make_quilts is None else self._make_quilts()
 
     @cached_property
     def _any_start(self) -> Searchable:
@@ -377,7 +382,7 @@ class EntryLiftOfChain:
 
     def _quilts_lose(self, eta: float, value: float) -> bool:
         """Return whether no survey of quilts at `eta` gives less than `value`."""
-        if self._quilts is None:
+        if self._make_quilts is None:
             return True
         if math.isinf(value):
             return False
@@ -393,7 +398,7 @@ class EntryLiftOfChain:
         return found
 
     def _search(self, epsilon: float) -> LiftedModel:
-        if self._large and self._quilts is None:
+        if self._large and self._make_quilts is None:
             raise Refused(
                 f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
                 f"at most {self._most} are compared: lower the order or merge states"
@@ -490,6 +495,11 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
 
         return AnyInitialLift.of(model.transition, metric_of(query, model.size), model.length)
 
+    def quilts() -> ChainQuilts:
+        from shoal.chains.quilt.row import chain_quilts
+
+        return chain_quilts(model, None)
+
     def least_quilt(eta: float, below: float) -> float:
         """The loss of the cheapest quilt of one node; 0 with one matrix per step."""
         if not model.homogeneous:
@@ -502,7 +512,7 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
         lambda: ChainLift.of(
             model.initial, model.transition, metric_of(query, model.size), model.length
         ),
-        chain_quilts(model, None),
+        quilts,
         unsettled,
         any_start,
         least_quilt,
@@ -519,6 +529,11 @@ def any_initial_lift(model: AnyInitialLaw, query: Query | None) -> EntryLiftOfCh
         metric = metric_of(query, len(model.states))
         return AnyInitialLift.of(model.transition, metric, model.length)
 
+    def quilts() -> ChainQuilts:
+        from shoal.chains.quilt.row import any_initial_quilts
+
+        return any_initial_quilts(model, None)
+
     def least_quilt(eta: float, below: float) -> float:
         """The loss of the cheapest quilt of one node, under one of the first laws."""
         size = len(model.states)
@@ -530,7 +545,7 @@ def any_initial_lift(model: AnyInitialLaw, query: Query | None) -> EntryLiftOfCh
         model,
         model.transition,
         make,
-        any_initial_quilts(model, None),
+        quilts,
         least_quilt_loss=least_quilt,
     )
 

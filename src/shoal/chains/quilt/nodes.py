@@ -91,7 +91,6 @@ def _slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
 
 
 LONGEST_CYCLE = 4096  # steps after which supports that do not repeat count as never repeating
-VALUES_ALL_PAIRS = 8  # values up to which all pairs are compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,6 @@ class ChainNodes:
         self._keys = [support.tobytes() for support in self._supports]
         self._values = [np.flatnonzero(support) for support in self._supports]
         self._logs: dict[int, LogBounds] = {}
-        self._paths: dict[tuple[int, bool], Floats] = {}
         self._future: dict[tuple[int, bytes], Floats] = {}
         self._past: dict[tuple[int, bytes, bytes], Floats] = {}
 
@@ -201,22 +199,6 @@ class ChainNodes:
                 self._logs[steps] = found
         return found
 
-    def log_paths(self, state: int, lags: int, *, forward: bool) -> Floats:
-        """log P^n(state, y), or log P^n(y, state), for n = 1..lags (rows) and y (columns).
-
-        Homogeneous chains only. -inf where the probability is 0 or lost to underflow.
-        """
-        found = self._paths.get((state, forward))
-        if found is None or len(found) < lags:
-            paths = self._transition[[state]] if forward else self._transition[:, [state]].T
-            while len(paths) < lags:
-                power = self.walk.kernel(0, len(paths)).values
-                paths = np.concatenate((paths, paths @ (power if forward else power.T)))
-            with np.errstate(divide="ignore"):
-                found = np.log(np.where(paths >= DIGITS_LOST, paths, 0.0))
-            self._paths[state, forward] = found
-        return found[:lags]
-
     def certain(self, length: int) -> int | None:
         """The last entry before `length` that is known to take one value, where supports repeat."""
         known = [t for t, values in enumerate(self._values[:length]) if len(values) == 1]
@@ -258,8 +240,6 @@ class NodeInfluence:
         self._law_ratio: Floats | None = None
         self._past: dict[int, Floats] = {}
         self._future: dict[int, Floats] = {}
-        self._sides: dict[int, tuple[Floats, Floats]] = {}
-        self._witnesses: list[int] = []  # flat indices of pairs that attained some influence
 
     def __call__(self, left: int | None, right: int | None) -> float:
         if left is None:
@@ -267,55 +247,7 @@ class NodeInfluence:
         moved = self._before(left)
         if right is not None:
             moved = moved + self._after(right)
-        if moved.size:
-            pair = int(moved.argmax())
-            if pair not in self._witnesses:
-                self._witnesses.append(pair)
         return largest(moved)
-
-    def at_least(self, left: int | None, right: int | None) -> float:
-        """A lower bound on e, by a few pairs (x, x') that were worst for other quilts."""
-        if len(self._secrets) <= VALUES_ALL_PAIRS or left is None or right is None:
-            return self(left, right)
-        if not self._witnesses:
-            return self._right_only(right)
-        pairs = np.array(self._witnesses)
-        first, second = np.divmod(pairs, len(self._secrets))
-        return largest(self._before_at(left, first, second) + self._after_at(right, first, second))
-
-    def witnessed(self, left: int, right: int) -> tuple[Floats, Floats] | None:
-        """B and F at the first lags, for the pairs (columns) that were worst for some quilt.
-
-        None where comparing all pairs is as fast, or where supports differ from lag to lag.
-        """
-        chain, few = self._chain, len(self._secrets) <= VALUES_ALL_PAIRS
-        settled = chain.cycle is not None and chain.period == 1 and self._node - left >= chain.cycle
-        if few or not settled or not self._witnesses:
-            return None
-        for pair in self._witnesses:
-            known = self._sides.get(pair)
-            if known is None or len(known[0]) < left or len(known[1]) < right:
-                self._sides[pair] = self._pair_sides(pair, left, right)
-        sides = [self._sides[pair] for pair in self._witnesses]
-        before, after = zip(*((b[:left], f[:right]) for b, f in sides), strict=True)
-        return np.column_stack(before), np.column_stack(after)
-
-    def _pair_sides(self, pair: int, left: int, right: int) -> tuple[Floats, Floats]:
-        first, second = divmod(pair, len(self._secrets))
-        x, other = int(self._secrets[first]), int(self._secrets[second])
-        paths, origins = self._chain.log_paths, self._chain.secrets(self._node)
-        with np.errstate(invalid="ignore"):  # 0/0 is no constraint: fmax passes over it
-            after = paths(x, right, forward=True) - paths(other, right, forward=True)
-            before = paths(x, left, forward=False) - paths(other, left, forward=False)
-        before = np.fmax.reduce(before[:, origins], axis=1, initial=-math.inf)
-        after = np.fmax.reduce(after, axis=1, initial=0.0)
-        if left:
-            before = np.maximum(before + self._ratio()[first, second], 0.0)
-        return before + self._rounding(left), after + self._rounding(right)
-
-    def _rounding(self, lags: int) -> Floats:
-        """What F and L are raised by at lags 1..lags, so that the bounds by pairs are as close."""
-        return np.asarray(2.02 * (self._chain.walk.size + 2) * UNIT * np.arange(1.0, lags + 1.0))
 
     def _right_only(self, lag: int) -> float:
         top = future_top(self._chain.logs(self._node, lag), self._secrets)
@@ -332,20 +264,6 @@ class NodeInfluence:
         if found is None:
             found = self._past[lag] = self._chain.past(self._node, lag) + self._ratio()
         return found
-
-    def _after_at(self, lag: int, first: Indices, second: Indices) -> Floats:
-        if lag in self._future:
-            return np.asarray(self._future[lag][first, second])
-        logs = self._chain.logs(self._node, lag)
-        return future_at(logs, self._secrets[first], self._secrets[second])
-
-    def _before_at(self, lag: int, first: Indices, second: Indices) -> Floats:
-        if lag in self._past:
-            return np.asarray(self._past[lag][first, second])
-        origin = self._node - lag
-        logs, values = self._chain.logs(origin, lag), self._chain.secrets(origin)
-        past = past_at(logs, values, self._secrets[first], self._secrets[second])
-        return past + self._ratio()[first, second]
 
     def _ratio(self) -> Floats:
         if self._law_ratio is None:
@@ -404,17 +322,6 @@ def future_top(logs: LogBounds, secrets: Indices) -> float:
     return float(gap) + 2.0 * logs.error
 
 
-def future_at(logs: LogBounds, first: Indices, second: Indices) -> Floats:
-    """F(x, x') at the pairs x = first[j], x' = second[j] only."""
-    return _pair_gap(logs.upper[first], logs.lower[second], logs.error)
-
-
-def past_at(logs: LogBounds, origins: Indices, first: Indices, second: Indices) -> Floats:
-    """L(x, x') at the pairs x = first[j], x' = second[j] only."""
-    upper, lower = logs.upper[origins], logs.lower[origins]
-    return _pair_gap(upper[:, first].T, lower[:, second].T, logs.error)
-
-
 def law_log_ratios(laws: Floats, support: Bools, steps: int) -> Floats:
     """r(x, x') = log P(X_i = x') - log P(X_i = x) over the values of X_i, one table a law.
 
@@ -444,9 +351,3 @@ def _largest_gap(upper: Floats, lower: Floats, error: float) -> Floats:
             gap = above[:, first : first + rows, None] - below[:, None, :]
             result[first : first + rows] = np.fmax.reduce(gap, axis=0, initial=-math.inf)
     return np.asarray(result + 2.0 * error)
-
-
-def _pair_gap(upper: Floats, lower: Floats, error: float) -> Floats:
-    with np.errstate(invalid="ignore"):
-        gap = np.fmax.reduce(upper - lower, axis=1, initial=-math.inf)
-    return np.asarray(gap + 2.0 * error)

@@ -488,12 +488,6 @@ class MixingInfluence:
     def __call__(self, left: int | None, right: int | None) -> float:
         return (2.0 * self._one_side(left) + self._one_side(right)) * (1.0 + 4.0 * UNIT)
 
-    def at_least(self, left: int | None, right: int | None) -> float:
-        return self(left, right)
-
-    def witnessed(self, left: int, right: int) -> None:
-        return None
-
     def _one_side(self, lag: int | None) -> float:
         if lag is None:
             return 0.0

@@ -12,10 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from shoal.chains.quilt.nodes import ChainNodes, NodeInfluence
-from shoal.core.codec import Floats
 from shoal.core.progress import in_time
 from shoal.core.walk import UNIT
 
@@ -32,17 +29,6 @@ class Influence(Protocol):
 
     def __call__(self, left: int | None, right: int | None) -> float: ...
 
-    def at_least(self, left: int | None, right: int | None) -> float:
-        """A lower bound on e that is cheaper to get."""
-        ...
-
-    def witnessed(self, left: int, right: int) -> tuple[Floats, Floats] | None:
-        """B at lags 1..left and F at lags 1..right (rows) for a few pairs of values (columns).
-
-        For each pair B + F is a lower bound on e. None when not worth the trouble.
-        """
-        ...
-
 
 class Cost(Protocol):
     """What a quilt costs; never falls when |N| or e grows."""
@@ -51,10 +37,6 @@ class Cost(Protocol):
 
     def largest(self, cost: float) -> float:
         """No |N| above this costs less than `cost`, whatever its influence."""
-        ...
-
-    def line(self, cost: float) -> tuple[float, float]:
-        """(alpha, beta) such that only quilts with e < alpha - beta·|N| cost less than `cost`."""
         ...
 
 
@@ -79,9 +61,6 @@ class Scale:
     def largest(self, cost: float) -> float:
         return cost * self.epsilon
 
-    def line(self, cost: float) -> tuple[float, float]:
-        return self.epsilon * (1.0 - EPSILON_KEPT_BACK), 1.0 / cost
-
 
 @dataclass(frozen=True, slots=True)
 class QuiltLoss:
@@ -94,9 +73,6 @@ class QuiltLoss:
 
     def largest(self, cost: float) -> float:
         return cost / self.eta if self.eta > 0.0 else math.inf
-
-    def line(self, cost: float) -> tuple[float, float]:
-        return cost, self.eta
 
 
 class Quilt(NamedTuple):
@@ -149,14 +125,14 @@ class Search:
     def __init__(self, influence: Influence, left: QuiltEnd, right: QuiltEnd, cost: Cost) -> None:
         self.influence, self.cost = influence, cost
         self.left, self.right = left, right
-        self._least: dict[tuple[int, int], float] = {}
+        self._known: dict[tuple[int, int], float] = {}
         self.best = NONE
 
-    def _at_least(self, a: int, b: int) -> float:
-        known = self._least.get((a, b))
+    def _influence(self, a: int, b: int) -> float:
+        known = self._known.get((a, b))
         if known is None:
-            known = self.influence.at_least(self.left.endpoint(a), self.right.endpoint(b))
-            self._least[a, b] = known
+            known = self.influence(self.left.endpoint(a), self.right.endpoint(b))
+            self._known[a, b] = known
         return known
 
     def nearby(self, a: int, b: int) -> int:
@@ -165,18 +141,15 @@ class Search:
     def offer(self, a: int, b: int) -> None:
         """Keep the quilt at these positions if it is the cheapest so far."""
         in_time("the search for quilts")
-        nearby = self.nearby(a, b)
-        if self._cost(nearby, a, b, self._at_least(a, b)) >= self.best.cost:
-            return
-        ends = self.left.endpoint(a), self.right.endpoint(b)
-        influence = self._least[a, b] = self.influence(*ends)
+        nearby, influence = self.nearby(a, b), self._influence(a, b)
         cost = self._cost(nearby, a, b, influence)
         if cost < self.best.cost:
+            ends = self.left.endpoint(a), self.right.endpoint(b)
             self.best = Quilt(*ends, nearby, influence, cost)
 
     def bound(self, a0: int, a1: int, b0: int, b1: int) -> float:
         """No quilt in the box costs less than this."""
-        return self._cost(self.nearby(a0, b0), a1, b1, self._at_least(a1, b1))
+        return self._cost(self.nearby(a0, b0), a1, b1, self._influence(a1, b1))
 
     def trivial(self, a: int, b: int) -> bool:
         """Whether these positions are those of the quilt without end-points."""
@@ -187,77 +160,6 @@ class Search:
 
     def limit(self) -> float:
         return self.cost.largest(self.best.cost)
-
-
-# The cheapest quilt of a node with many values, by a few pairs of them: cutting planes.
-#
-# For one pair of values w = (x, x') the influence of a quilt is at least B_a(w) + F_b(w), one
-# number a side. A quilt beats the best so far only if e < alpha - beta·|N|, so only if B_a(w) +
-# beta·a and F_b(w) + beta·b are small together, for every w: that rules out all but a few lags on
-# each side. The quilt that looks cheapest is then evaluated over all pairs; if its influence was
-# underestimated, the pair that attains it joins the list.
-
-
-MOST_LAGS = 4096  # longer sides are left to branch and bound
-MOST_ROUNDS = 64
-LAGS_COMPARED = 512  # lags a side compared at once; the most promising ones when there are more
-RESOLUTION = 1e-11  # share of the budget below which an improvement does not count
-
-
-def finish_by_cuts(search: Search, enough: float) -> bool:
-    """Improve `search.best` until nothing is cheaper, or than `enough`; False when given up."""
-    for _ in range(MOST_ROUNDS):
-        limit = search.limit() + 1.0
-        last = search.left.within(limit), search.right.within(limit)
-        if min(last) == 0 or search.best.cost <= enough:
-            return True
-        if max(last) > MOST_LAGS:
-            return False
-        found = search.influence.witnessed(
-            min(last[0], search.left.real), min(last[1], search.right.real)
-        )
-        if found is None:
-            return False
-        alpha, beta = search.cost.line(search.best.cost)
-        before = _priced(search.left, last[0], found[0], beta)
-        after = _priced(search.right, last[1], found[1], beta)
-        target = alpha * (1.0 - RESOLUTION) + beta
-        position, complete = _most_promising(before, after, target)
-        if position is None:
-            return complete
-        search.offer(*position)
-    return False
-
-
-def _priced(side: QuiltEnd, last: int, influences: Floats, beta: float) -> Floats:
-    """Influence plus beta times lag, for positions 1..last (rows) and each pair (columns)."""
-    lags = np.arange(1.0, last + 1.0)
-    lags[-1] = side.lag(last)
-    if last > len(influences):  # the absent end-point has no influence
-        influences = np.concatenate((influences, np.zeros((1, influences.shape[1]))))
-    return np.asarray(influences + beta * lags[:, None])
-
-
-def _most_promising(
-    before: Floats, after: Floats, target: float
-) -> tuple[tuple[int, int] | None, bool]:
-    """The positions whose bound lies deepest below `target`, and whether all were compared."""
-    left_best = (before + after.min(axis=0)).max(axis=1)
-    right_best = (after + before.min(axis=0)).max(axis=1)
-    left, right = np.flatnonzero(left_best < target), np.flatnonzero(right_best < target)
-    complete = max(len(left), len(right)) <= LAGS_COMPARED
-    if not complete:
-        left = left[np.argsort(left_best[left], kind="stable")[:LAGS_COMPARED]]
-        right = right[np.argsort(right_best[right], kind="stable")[:LAGS_COMPARED]]
-    if not (len(left) and len(right)):
-        return None, True
-    bound = before[left, 0][:, None] + after[right, 0]
-    for pair in range(1, before.shape[1]):
-        np.maximum(bound, before[left, pair][:, None] + after[right, pair], out=bound)
-    at = np.unravel_index(int(bound.argmin()), bound.shape)
-    if bound[at] >= target:
-        return None, complete
-    return (int(left[at[0]]) + 1, int(right[at[1]]) + 1), complete
 
 
 # The cheapest quilt of a node: exact, without looking at every quilt.
@@ -293,7 +195,7 @@ def least_quilt(
         _offer_lags(search, a, b)
     if search.best.cost > enough:
         _probe(search)
-    if enough < search.best.cost < math.inf and not finish_by_cuts(search, enough):
+    if enough < search.best.cost < math.inf:
         _refine(search, enough)
     return search.best if search.best.nearby else NONE
 
@@ -450,7 +352,6 @@ def joined(*parts: Iterable[QuiltRun]) -> tuple[QuiltRun, ...]:
 
 # a node this little worse than one searched to the end is not searched further
 NODE_LITTLE_WORSE = 1e-10
-NUMBERS_AT_ONCE = 1 << 18  # numbers held at once while one quilt is tried on many nodes
 
 
 def every_node(chain: ChainNodes, setting: SurveyGoal, length: int) -> Survey:
@@ -471,24 +372,18 @@ def one_by_one(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: Wors
     """
     worst = _climb(chain, setting, nodes, worst)
     finished, runs = worst.quilt.cost, list[QuiltRun]()
-    lags: tuple[int | None, int | None] = (None, None)
-    node = nodes.start
-    while node < nodes.stop:
-        influence = NodeInfluence(chain, node)
+    lags: Lags = (None, None)
+    for node in nodes:
         enough = finished * (1.0 + NODE_LITTLE_WORSE)
         start = [(None, worst.quilt.right), lags]
         if lags[0] == node - 1:  # the last node reached back to the first entry: so may this one
             start.append((node, lags[1]))
-        quilt = setting.least(influence, node, enough, start)
+        quilt = setting.least(NodeInfluence(chain, node), node, enough, start)
         if quilt.cost > enough:
             finished = quilt.cost
         worst = worse(worst, WorstNode(node, quilt))
         lags = quilt.left, quilt.right
-        enough = finished * (1.0 + NODE_LITTLE_WORSE)
-        count, peak = _passed(chain, setting, quilt, range(node + 1, nodes.stop), enough)
-        worst = worse(worst, peak)
-        runs.append(QuiltRun(node, node + count, 1, *lags))
-        node += count + 1
+        runs.append(QuiltRun(node, node, 1, *lags))
     return Survey(worst, joined(runs))
 
 
@@ -507,59 +402,3 @@ def _climb(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: WorstNod
         tried = [p for p in (place - step, place + step) if step and 0 <= p < len(nodes)]
         step //= 2
     return worst
-
-
-def _passed(
-    chain: ChainNodes, setting: SurveyGoal, quilt: Quilt, nodes: range, enough: float
-) -> tuple[int, WorstNode]:
-    """How many of `nodes`, from the first, cost at most `enough` with the same lags; the dearest.
-
-    0 when the supports of the nodes or of their left end-points may differ.
-    """
-    if setting.length is not None and quilt.right is not None:
-        nodes = nodes[: max(0, setting.length - quilt.right - nodes.start)]
-    steady = chain.cycle is not None and chain.period == 1
-    if not (nodes and steady and nodes.start - (quilt.left or 0) >= (chain.cycle or 0)):
-        return 0, UNSEEN
-    count, peak = 0, UNSEEN
-    size = max(1, NUMBERS_AT_ONCE // max(1, len(chain.secrets(nodes.start))) ** 2)
-    alpha, beta = setting.cost.line(enough)
-    for first in range(0, len(nodes), size):
-        part = nodes[first : first + size]
-        influences = _influences(chain, quilt, part)
-        nearby = np.array([_nearby(setting.length, quilt, node) for node in (part[0], part[-1])])
-        spread = np.linspace(nearby[0], nearby[1], len(part))  # it changes by a fixed step
-        over = influences + beta * spread - alpha
-        above = np.flatnonzero(over > 0.0)
-        within = int(above[0]) if above.size else len(part)
-        if within:
-            at = int(over[:within].argmax())
-            size_at, e = _nearby(setting.length, quilt, part[at]), float(influences[at])
-            trivial = quilt.left is None and quilt.right is None
-            cost = setting.cost(size_at, e if trivial else e or NEXT_TO_NOTHING)
-            found = Quilt(quilt.left, quilt.right, size_at, e, cost)
-            peak = worse(peak, WorstNode(part[at], found))
-        count += within
-        if above.size:
-            break
-    return count, peak
-
-
-def _nearby(length: int | None, quilt: Quilt, node: int) -> int:
-    """|N| of a node with these lags."""
-    left = node + 1 if quilt.left is None else quilt.left
-    if quilt.right is not None:
-        return left + quilt.right - 1
-    return left + (length or 0) - 1 - node
-
-
-def _influences(chain: ChainNodes, quilt: Quilt, nodes: range) -> Floats:
-    """e of the same lags at each of `nodes`, which share all supports. Rounds up."""
-    if quilt.left is None:
-        same = NodeInfluence(chain, nodes[0])(None, quilt.right)
-        return np.full(len(nodes), same)
-    fixed = chain.past(nodes[0], quilt.left)
-    if quilt.right is not None:
-        fixed = fixed + chain.future(nodes[0], quilt.right)
-    moved = (chain.law_ratios(nodes) + fixed).reshape(len(nodes), -1)
-    return np.asarray(np.maximum(moved.max(axis=1), 0.0) * (1.0 + 4.0 * UNIT))

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.chains.quilt.influence_matrix import InfluenceResult, MatrixInfluences
-from shoal.chains.quilt.row import CERTIFIED
+from shoal.chains.quilt.influence_matrix import CERTIFIED, InfluenceResult, MatrixInfluences
 from shoal.core.codec import Bools, Floats
 from shoal.core.progress import doing
 from shoal.core.walk import LOST, UNIT, Wide, log_bounds

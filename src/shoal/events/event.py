@@ -96,7 +96,7 @@ class InOrder(TimeEvent):
     between: Between = None
 
     def __post_init__(self) -> None:
-        """Refuse fewer than two stages; store the stages as tuples of place names."""
+        """Refuse fewer than two stages; store each stage as a tuple of state names."""
         if len(self.stages) < 2:
             raise InputError(
                 f"sequence has {len(self.stages)} stages; it needs two or more (visit is for one)"

@@ -14,6 +14,7 @@ import pytest
 from tests import app_files
 from tests.journeys import files, pages
 from tests.journeys.shell import Shell
+from tests.journeys.test_share_rides import write_person
 
 # commands that other tests run, by what is in them: pages of browsers, services, whole test runs
 ELSEWHERE = (
@@ -173,6 +174,7 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/how-to/hide-events.md": hide_events,
     "docs/how-to/use-your-files.md": app_files_here,
     "docs/how-to/protect-a-person.md": protect_a_person,
+    "docs/how-to/share-rides.md": lambda shell: write_person(shell.folder),
     "docs/context-streams.md": contexts,
     "docs/fitting.md": fitting,
     "docs/location.md": location,

@@ -18,9 +18,13 @@ from studies.share_towns import Rider, Town, make_town
 HOME = (0.0, -500.0)  # metres; the goals lie beyond the only bridge
 
 
+def small_town() -> Town:
+    return make_town(11, crossings=700, side=4000.0, bridges=1)
+
+
 @pytest.fixture(scope="module")
 def town() -> Town:
-    return make_town(11, crossings=700, side=4000.0, bridges=1)
+    return small_town()
 
 
 def write_roads(town: Town, path: Path) -> None:
@@ -59,9 +63,15 @@ def gpx(town: Town, path: tuple[int, ...], random: np.random.Generator) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as a person has it: rides, a map, goals."""
-    base, random = tmp_path_factory.mktemp("person"), np.random.default_rng(4)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("person")
+    write_person(base)
+    return base
+
+
+def write_person(base: Path) -> None:
+    """Write what a person has: rides, a map, goals, and where home is."""
+    town, random = small_town(), np.random.default_rng(4)
     (base / "rides").mkdir()
     write_roads(town, base / "town.geojson")
     home = int(np.argmin(np.hypot(*(town.xy - HOME).T)))
@@ -79,7 +89,6 @@ def folder(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (base / "rides" / f"ride{number}.gpx").write_text(gpx(town, path, random))
     (base / "goals.csv").write_text("\n".join(rows))
     (base / "home").write_text(f"{town.points[home][0]:.5f},{town.points[home][1]:.5f}")
-    return base
 
 
 def share(folder: Path, out: Path, *more: str, rides: str = "rides") -> Result:

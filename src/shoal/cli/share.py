@@ -18,9 +18,7 @@ app = options.new_app()
 
 EXAMPLES = """\b
 Examples:
-  shoal share rides/ --hide home=52.5167,13.3833 --roads town.geojson --goals goals.csv -o out/
-  shoal share ride.gpx --hide home=52.51,13.38 --hide-zone district.geojson \\
-      --roads town.osm --goals goals.csv -o out/
+  shoal share rides/ --hide home=52.4955,13.4 --roads town.geojson --goals goals.csv -o out/
   shoal share status -o out/
   shoal share attack -o out/
 """

@@ -66,7 +66,7 @@ GROUPS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "chains-lift": (5, ("chains/lift/side.py",), ("tests/oracle/test_lift.py",)),
     "networks": (
         7,
-        ("networks/lift.py", "networks/influence.py", "networks/quilts.py", "networks/walks.py"),
+        ("networks/lift.py", "networks/influence.py", "networks/quilts.py"),
         (
             "tests/networks/test_mechanisms.py",
             "tests/networks/test_lift.py",

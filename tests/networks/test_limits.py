@@ -21,12 +21,16 @@ from shoal.mechanisms.table import MECHANISMS, calibrated
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.entry_lift import ContagionLift
-from shoal.networks.influence import joint_law, network_influence, network_matrix_scale
+from shoal.networks.influence import (
+    contractions,
+    joint_law,
+    network_influence,
+    network_matrix_scale,
+)
 from shoal.networks.lift import NetworkLift, hamming_metrics
 from shoal.networks.parts import independent_parts
 from shoal.networks.quilts import network_quilts
 from shoal.networks.table import JointTable
-from shoal.networks.walks import contractions
 from tests.networks.models import random_network
 
 BITS = ("0", "1")

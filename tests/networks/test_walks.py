@@ -20,8 +20,8 @@ from shoal.mechanisms.table import verify_promise
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks import entry_lift
 from shoal.networks.bayesnet import BayesNet
+from shoal.networks.influence import contractions, reaches
 from shoal.networks.lift import NetworkLift
-from shoal.networks.walks import contractions, reaches
 from tests.networks.models import joint_of, lattice, random_network
 from tests.networks.test_lift import worst_mechanism
 

@@ -22,10 +22,10 @@ from shoal.mechanisms.queries import linear
 from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
+from shoal.networks.influence import reaches
 from shoal.networks.lift import MAX_BLOCK_STATES, NetworkLift, larger_loss
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
-from shoal.networks.walks import reaches
 
 MAX_QUICK_BLOCK_VALUES = 256  # values of a block whose messages take seconds
 MAX_QUICK_QUILT_VARIABLES = 64  # variables whose quilts are all looked at in seconds

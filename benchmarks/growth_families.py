@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import shoal
+from benchmarks.network import example
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
@@ -29,7 +30,8 @@ from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.table import calibrated, row_named
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.lift import NetworkLift, hamming_metrics
+from shoal.networks.interchange import parse_bif
+from shoal.networks.lift import BagLift, NetworkLift, hamming_metrics
 from shoal.noise.primitives import SeededRng
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph
@@ -41,6 +43,7 @@ from shoal.records.sources import FriendModel
 
 Work = Callable[[], str]
 STEPS = 10  # of a stream of places
+HEPAR2_VARIABLES = 70
 
 
 def square(side: int, strength: float = 0.05) -> BayesNet:
@@ -64,7 +67,7 @@ def network(row: str, variables: int) -> Work:
 
 
 def ladder(columns: int, strength: float = 0.4) -> BayesNet:
-    """Three rows of bits, each tied to those above and to the left: small blocks."""
+    """Three rows of bits, each tied to those above and to the left: small blocks and bags."""
     tables: dict[str, Any] = {}
     parents: dict[str, list[str]] = {}
     for column in range(columns):
@@ -78,11 +81,12 @@ def ladder(columns: int, strength: float = 0.4) -> BayesNet:
 
 
 def lifts(row: str, size: int) -> Work:
-    """The lift at ε = 1, any change of a variable counting 1, on ladders."""
-    net = ladder(size // 3)
+    """The lift at ε = 1, any change of a variable counting 1: on ladders, and HEPAR2 for 70."""
+    net = parse_bif(example("hepar2")) if size == HEPAR2_VARIABLES else ladder(size // 3)
 
     def largest() -> str:
-        found = NetworkLift(net, hamming_metrics(net)).largest_eta(1.0)
+        lift = (BagLift if row == "bags" else NetworkLift)(net, hamming_metrics(net))
+        found = lift.largest_eta(1.0)
         return "nothing" if found is None else f"scale {1 / found.eta:.4g}"
 
     return largest
@@ -149,7 +153,7 @@ def users(row: str, people: int) -> Work:
 
 CELLS: dict[str, tuple[Callable[[str, int], Work], tuple[str, ...], tuple[int, ...]]] = {
     "networks": (network, ("exact", "lift", "markov-quilt"), (9, 36, 100, 196, 400)),
-    "lifts": (lifts, ("blocks",), (30, 90)),
+    "lifts": (lifts, ("blocks", "bags"), (30, HEPAR2_VARIABLES, 90)),
     "ties": (ties, ("best",), (100, 1_000, 10_000)),
     "cells": (cells, ("location-knorm", "location-laplace"), (16, 100, 400, 900)),
     "slots": (slots, ("mask-simulatable", "mask-adaptive", "mask-optimal"), (12, 24, 48, 96)),

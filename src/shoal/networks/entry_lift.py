@@ -23,7 +23,7 @@ from shoal.mechanisms.variables import per_variable
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.influence import reaches
-from shoal.networks.lift import MAX_BLOCK_STATES, NetworkLift, larger_loss
+from shoal.networks.lift import MAX_BLOCK_STATES, BagLift, NetworkLift, larger_loss
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
 
@@ -32,14 +32,17 @@ MAX_QUICK_QUILT_VARIABLES = 64  # variables whose quilts are all looked at in se
 WALKS = "walks"
 BUDGET_UNUSED = 1e-7  # of the budget, left unused so that a second evaluation fits too
 TOO_LARGE = (
-    f"the lift needs blocks with at most {MAX_BLOCK_STATES} values together, quilts, or "
+    f"the lift needs blocks or bags with at most {MAX_BLOCK_STATES} values together, quilts, or "
     "influences that fade along walks, and this network has none of them; use exact, wasserstein "
     "or group"
 )
 
 
 class NetworkEntryLift:
-    """The lift of a network: the least of the quilts, the block lift and the walks of influence."""
+    """The lift of a network: the least of the quilts, the block lift and the walks of influence.
+
+    Where blocks are too large, the lift along the bags of a tree decomposition takes their place.
+    """
 
     def __init__(self, net: BayesNet, query: Query | None) -> None:
         self._net, self._metrics = net, entry_metrics(net, query)
@@ -76,14 +79,14 @@ class NetworkEntryLift:
 
     @cached_property
     def _lifted(self) -> NetworkLift | None:
-        """The lift by blocks; None when they are too large.
+        """The lift by blocks, or by bags where blocks are too large; None when both are.
 
         Large blocks take minutes, and are looked at only where walks of influence never fade.
         """
         blocks = unless_refused(lambda: NetworkLift(self._net, self._metrics), None)
         if blocks is not None and blocks.largest > MAX_QUICK_BLOCK_VALUES and self._walks_fade:
             return None
-        return blocks
+        return blocks or unless_refused(lambda: BagLift(self._net, self._metrics), None)
 
     @property
     def _walks_fade(self) -> bool:
@@ -118,7 +121,7 @@ class NetworkEntryLift:
         return LiftedModel.at(eta, near + worst.quilt.influence, worst.node, near, "quilt")
 
     def _search_blocks_and_walks(self, epsilon: float) -> LiftedModel | None:
-        """Return the answer of blocks, or of the variable that reaches farthest.
+        """Return the answer of blocks or bags, or of the variable that reaches farthest.
 
         Its eta is 0 when influences never fade.
         """

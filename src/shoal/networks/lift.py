@@ -1,8 +1,10 @@
-"""The lift on Bayesian networks: messages along a forest of blocks of variables.
+"""The lift on Bayesian networks: messages along a forest of blocks of variables, or of bags.
 
 Messages along the edges of a network's skeleton are unsound through a collider. A partition into
 blocks such that blocks, tied when some of their variables are tied in the moral graph, form a
 forest has no such trouble: given a block, everything on one side is independent of the rest.
+A network of small treewidth may have no such partition into small blocks. There the bags of a tree
+decomposition overlap, and a message depends on the values of the variables that two bags share.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Bools, Floats
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
@@ -24,7 +26,13 @@ from shoal.core.walk import UNIT, Wide
 from shoal.mechanisms.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
 from shoal.mechanisms.lift import climb
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.graph import Neighbours, connected_components, distances, moral_graph
+from shoal.networks.graph import (
+    Neighbours,
+    connected_components,
+    distances,
+    greedy_order,
+    moral_graph,
+)
 from shoal.networks.influence import joint_law, normalise_rows
 
 Block = tuple[int, ...]
@@ -53,7 +61,7 @@ class Forest(NamedTuple):
         return [*reversed(pairs), *((p, c) for c, p in pairs)]
 
     def block_of_variables(self) -> dict[int, int]:
-        """Return the block of every variable."""
+        """Return the block of every variable; one of its blocks where they overlap."""
         return {v: b for b, block in enumerate(self.blocks) for v in block}
 
 
@@ -261,24 +269,43 @@ class NetworkLift:
     def _block_growth(
         self, block: int, without: int | None, eta: float, messages: Messages
     ) -> Floats:
-        """Return G of a block, (states, states), the message of the block `without` left out."""
-        total = eta * self._block_metrics[block]
+        """Return G of a block, (states, states), without the message of the block `without`.
+
+        Variables that the two blocks share are left out too.
+        """
+        total = eta * self._block_metric(block, self._shared_variables(block, without))
         for near in self.forest.neighbours(block):
             if near != without:
-                total = total + messages[near, block]
+                total = total + self._message_between_states(near, block, messages)
         return np.asarray(total * UP)
 
-    @cached_property
-    def _block_metrics(self) -> tuple[Floats, ...]:
-        """E(b, b') of each block: the sum of the metrics of its variables, per unit of eta."""
-        found = []
-        for states in self.states:
+    def _block_metric(self, block: int, excluded: Block) -> Floats:
+        """Return E(b, b') of a block: the sum of the metrics of its variables, per unit of eta.
+
+        Variables in `excluded` add nothing. Each pair of arguments is computed once.
+        """
+        if (block, excluded) not in self._block_metrics:
+            states = self.states[block]
             total = np.zeros((len(states.values),) * 2)
             for position, v in enumerate(states.variables):
-                own = states.values[:, position]
-                total += self.metrics[v][np.ix_(own, own)]
-            found.append(total)
-        return tuple(found)
+                if v not in excluded:
+                    own = states.values[:, position]
+                    total += self.metrics[v][np.ix_(own, own)]
+            self._block_metrics[block, excluded] = total
+        return self._block_metrics[block, excluded]
+
+    @cached_property
+    def _block_metrics(self) -> dict[tuple[int, Block], Floats]:
+        """The results of `_block_metric` so far."""
+        return {}
+
+    def _shared_variables(self, block: int, other: int | None) -> Block:
+        """Return the variables that two neighbouring blocks share: none, blocks are disjoint."""
+        return ()
+
+    def _message_between_states(self, source: int, target: int, messages: Messages) -> Floats:
+        """Return the message of `source` for each pair of states of `target`."""
+        return messages[source, target]
 
     def _rows_given(self, source: int, target: int) -> PairLaws:
         """Return the rows P(X_source | X_target = b) over possible states, ready for Λ."""
@@ -338,3 +365,92 @@ def pair_laws(values: Wide, roundings: int) -> PairLaws:
     """
     error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
     return prepare(normalise_rows(values), possible=values.possible, error=2 * error)
+
+
+# Messages along a tree decomposition: bags of variables that overlap. Proof: bags.md.
+
+
+@lru_cache(maxsize=32)
+def bag_forest(net: BayesNet) -> Forest:
+    """Return a tree decomposition of the moral graph, one tree for each component.
+
+    The bags come from a greedy order of elimination. The bag of a variable holds the variable and
+    those it is tied to when it is eliminated. Its parent is the bag of the one among them that is
+    eliminated next. A bag that is a subset of a child is replaced by that child.
+    """
+    order = greedy_order(net.above, net.sizes, range(len(net.variables))).order
+    turn = {v: number for number, v in enumerate(order)}
+    ties = {v: set(near) for v, near in enumerate(moral_graph(net.above))}
+    bags: dict[int, frozenset[int]] = {}
+    parent: dict[int, int | None] = {}
+    for v in order:
+        near = ties.pop(v)
+        bags[v] = frozenset({v, *near})
+        parent[v] = min(near, key=turn.__getitem__, default=None)
+        for u in near:
+            ties[u] |= near
+            ties[u] -= {u, v}
+    for v in order:
+        above = parent[v]
+        if above is not None and bags[above] <= bags[v]:
+            bags[above] = bags.pop(v)
+            parent.update((u, above) for u in bags if parent[u] == v)
+    kept = [v for v in reversed(order) if v in bags]
+    position = {v: number for number, v in enumerate(kept)}
+    parents = (parent[v] for v in kept)
+    return Forest(
+        tuple(tuple(sorted(bags[v])) for v in kept),
+        tuple(None if above is None else position[above] for above in parents),
+    )
+
+
+class BagLift(NetworkLift):
+    """The lift of a network along the bags of a tree decomposition.
+
+    With S the variables that bags C and D share, E over the variables of D outside S, and bag
+    states d:
+
+        message(D → C)(s, s') = Λ( P(X_D | X_S = s), P(X_D | X_S = s'); G of D without C ),
+        G of D without C (d, d') = E(d, d') + Σ over other bags next to D of their messages,
+
+    each at the values that d and d' give to the variables the two bags share.
+    """
+
+    @cached_property
+    def forest(self) -> Forest:
+        return bag_forest(self.net)
+
+    @cached_property
+    def _separators(self) -> dict[tuple[int, int], tuple[Block, Ints]]:
+        """For neighbouring bags C, D: the variables they share, and the separator value of each
+        state of C.
+
+        Separator values are numbers of the possible ones, in the same order for (C, D) and (D, C).
+        """
+        found = {}
+        for one, two in self.forest.directed_edges():
+            shared = tuple(v for v in self.forest.blocks[one] if v in self.forest.blocks[two])
+            states = self.states[one]
+            values = states.values[:, [states.variables.index(v) for v in shared]]
+            _, numbers = np.unique(values, axis=0, return_inverse=True)
+            found[one, two] = shared, numbers.ravel()
+        return found
+
+    def _shared_variables(self, block: int, other: int | None) -> Block:
+        """Return the variables that two neighbouring bags share; none without a second bag."""
+        return () if other is None else self._separators[block, other][0]
+
+    def _message_between_states(self, source: int, target: int, messages: Messages) -> Floats:
+        """Return the message of `source` for each pair of states of `target`, by their separator
+        values.
+        """
+        numbers = self._separators[target, source][1]
+        return messages[source, target][np.ix_(numbers, numbers)]
+
+    def _rows_given(self, source: int, target: int) -> PairLaws:
+        """Return the rows P(X_source | X_S = s), S the shared variables, ready for Λ."""
+        states, numbers = self.states[source], self._separators[source, target][1]
+        law = joint_law(self.net, states.variables)
+        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
+        holds = np.arange(numbers.max() + 1)[:, None] == numbers[None, :]
+        return pair_laws(weight.times(Wide.of(holds)), law.roundings)

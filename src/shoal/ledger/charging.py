@@ -45,6 +45,7 @@ from shoal.ledger.entries import (
     entry_of,
     lines,
     load_accounts,
+    members_hash,
     pack,
     read_limits,
     read_signers,
@@ -52,7 +53,14 @@ from shoal.ledger.entries import (
     times_counted,
     unpack,
 )
-from shoal.ledger.histories import check_step, key_before, other_history, out_of_line, unlike_stored
+from shoal.ledger.histories import (
+    check_step,
+    closed_day,
+    key_before,
+    other_history,
+    out_of_line,
+    unlike_stored,
+)
 from shoal.ledger.queries import (
     ADD,
     ADD_PLAN,
@@ -219,7 +227,7 @@ class LedgerTransaction:
         first: dict[tuple[str, str], int] = {}
         for at, charge in valid.items():
             with _denying(verdicts, at):
-                known = self._repeated(charge, keyed) or _same_key(charges, at, first)
+                known = self._repeated(charge, keyed, seen) or _same_key(charges, at, first)
                 if known is not None:
                     verdicts[at] = known
                     continue
@@ -345,19 +353,24 @@ class LedgerTransaction:
             cache.everybody = load_accounts(self.connection, [EACH])[EACH]
         return cache.policy, cache.everybody
 
-    def _repeated(self, charge: Charge, keyed: StoredEntries) -> Verdict | None:
+    def _repeated(self, charge: Charge, keyed: StoredEntries, seen: LedgerView) -> Verdict | None:
         """Return the verdict on a charge whose key was used before; None where it was not.
 
         The stored output of a step is given only where it would be drawn from the same law and, in
-        a stream that watches events, after the same history; others are refused.
+        a stream that watches events, after the same history; others are refused. So is a stream
+        whose day is closed: its charge is repeated before it draws another slot.
         """
         entry = None if charge.key is None else keyed.get((charge.requester, charge.key))
         if entry is None:
             return None
         check_same(entry, charge)
         other = unlike_stored(entry, charge) if charge.plan.by_step else None
-        if other is not None:
-            return Denied(other)
+        counts = self._after[charge.subject].counts + seen.everybody.counts
+        refusal = other or closed_day(
+            charge, counts, lambda name: self.service.cache.plan(self.connection, name)
+        )
+        if refusal is not None:
+            return Denied(refusal)
         if entry.value == LOST:
             return Stored(None)
         return Stored(unpack(entry, self.service.cache.plan(self.connection, entry.plan)))
@@ -455,7 +468,8 @@ def _same_key(
     earlier = first.setdefault((charge.requester, charge.key), at)
     if earlier == at:
         return None
-    if asked_for(charges[earlier]) != asked_for(charge):
+    one, other = ((*asked_for(each), members_hash(each)) for each in (charges[earlier], charge))
+    if one != other:
         raise InputError(
             f"key is {charge.key!r} for two different releases; use a new key for a new release"
         )

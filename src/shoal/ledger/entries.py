@@ -137,7 +137,7 @@ def asked_for(charge: Charge) -> tuple[str, ...]:
 
 
 def check_same(stored: Entry, charge: Charge) -> None:
-    """Refuse a key that was used for something else."""
+    """Refuse a key that was used for something else, or for a release of other members' data."""
     names = ("plan", "subject", "period", "part")
     pairs = zip(names, asked_for(charge), strict=True)
     different = [name for name, value in pairs if getattr(stored, name) != value]
@@ -148,6 +148,20 @@ def check_same(stored: Entry, charge: Charge) -> None:
             f"key is {charge.key!r}, which was used for a release of another "
             f"{' and '.join(different)}; use a new key for a new release"
         )
+    if stored.members != members_hash(charge):
+        raise InputError(
+            f"members under key {charge.key!r} are {_described(members_hash(charge))}, and its "
+            f"stored release was charged to {_described(stored.members)}; a key stands for one "
+            "release and its members, so repeat those, or use a new key for a new release"
+        )
+
+
+def _described(members: str | None) -> str:
+    """Return stored members in words; of names their number and the start of their hash."""
+    if members is None or members == EACH:
+        return "everybody" if members else "the subject alone"
+    count, _, digest = members.partition(" ")
+    return f"{count} subject(s) (hash {digest[:12]}…)"
 
 
 def row_of(
@@ -165,14 +179,14 @@ def row_of(
         "key": charge.key if subject == charge.subject else None,
         "eta": charged_eta(charge),
         "value": value,
-        "members": _members(charge) if subject == charge.subject else charge_of(charge),
+        "members": members_hash(charge) if subject == charge.subject else charge_of(charge),
         "house": house,
     }
     fields["hash"] = entry_hash(last.hash, list(fields.values()))
     return fields
 
 
-def _members(charge: Charge) -> str | None:
+def members_hash(charge: Charge) -> str | None:
     """Who is in an aggregate: how many, and a hash of their names in order; "*" is everybody."""
     if not charge.members or charge.members == EVERYBODY:
         return EACH if charge.members else None

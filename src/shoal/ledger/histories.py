@@ -10,11 +10,12 @@ no second beginning of the stream comes in between.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shoal.core.charge import Charge, output_key
-from shoal.core.errors import InputError, OtherHistory
-from shoal.ledger.accounts import Account
+from shoal.core.errors import CannotCompose, InputError, OtherHistory
+from shoal.core.plan import Machine, Plan
+from shoal.ledger.accounts import Account, Kind
 from shoal.ledger.entries import (
     Entry,
     as_written,
@@ -23,6 +24,7 @@ from shoal.ledger.entries import (
     stored_noise,
     stored_step,
 )
+from shoal.ledger.rules import first_of
 from shoal.ledger.totals import whole_promises
 
 SAME_READINGS = (
@@ -90,6 +92,27 @@ def out_of_line(
     before = key_before(charge)
     end = step.before if before is None else _history_after(keyed.get((charge.requester, before)))
     return None if step.number == drawn and end == step.before else other_history(charge)
+
+
+def closed_day(
+    charge: Charge, counts: Mapping[Kind, int], plan: Callable[[str], Plan]
+) -> CannotCompose | None:
+    """Return the refusal of a day that goes on after a release made under what it had shown.
+
+    Such a release was calibrated under the outputs it names, as if slots it calls unread were
+    never read (rules.md, section 12). `counts` holds the charges about the subject, `plan` finds
+    the plan of a fingerprint. None for single releases and for days without such a release.
+    """
+    if not isinstance(charge.plan.body, Machine):
+        return None
+    names = {kind.plan for kind in counts if kind.period == charge.period}
+    if all(first_of(plan(name)) is None for name in names):
+        return None
+    return CannotCompose(
+        f"period {charge.period!r} of subject {charge.subject!r} has a release made under what "
+        "its stream had shown by then (DayGiven), so the stream takes no further slot of it",
+        ("begin the next day", "make such a release once the day is over"),
+    )
 
 
 def key_before(charge: Charge) -> str | None:

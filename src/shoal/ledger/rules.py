@@ -306,12 +306,12 @@ def one_after_other(tally: Tally, conversions: Conversions) -> Total | str:
 
     The model of the second plan names the machine that came first (`after`). rules.md, 12.
     """
-    seconds = [(plan, count) for plan, count in tally if _first_of(plan) is not None]
-    firsts = [(plan, count) for plan, count in tally if _first_of(plan) is None]
+    seconds = [(plan, count) for plan, count in tally if first_of(plan) is not None]
+    firsts = [(plan, count) for plan, count in tally if first_of(plan) is None]
     if [count for _, count in seconds] != [1] or [count for _, count in firsts] != [1]:
         return "one release, made under what one stream of the day has shown, adds to that stream"
     (first, _), (second, _) = firsts[0], seconds[0]
-    made = (first.body, first.task.secrets), (_first_of(second), second.task.secrets)
+    made = (first.body, first.task.secrets), (first_of(second), second.task.secrets)
     if made[0] != made[1] or len(second.task.family) > 1 or tally.placed:
         return "the release was made under the outputs of another stream, or about other events"
     promised = [own_guarantee(tallied([plan]), conversions) for plan in (first, second)]
@@ -323,7 +323,7 @@ def one_after_other(tally: Tally, conversions: Conversions) -> Total | str:
     return _total(tally, "pufferfish", amount, AFTER, text)
 
 
-def _first_of(plan: Plan) -> object:
+def first_of(plan: Plan) -> object:
     """The machine under whose outputs a plan was made; None for the others."""
     return next((m.after for m in plan.task.family if hasattr(m, "after")), None)
 
@@ -569,7 +569,7 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
     """Each rule's total, or its reason; one reason alone when the data cannot be the same."""
     if not tally:
         raise ValueError("no charges: nothing has been spent, so there is nothing to add")
-    if any(_first_of(plan) is not None for plan, _ in tally):
+    if any(first_of(plan) is not None for plan, _ in tally):
         result = one_after_other(tally, conversions)
         yield f"{AFTER}: {result}" if isinstance(result, str) else result
         return

@@ -120,10 +120,11 @@ def test_a_day_that_went_on_would_tell_more_than_the_sum() -> None:
     laws = outputs_of(plan, day, read_from=0)
     visits = 1 - laws["hhh"][0]
     whole = {output for _, law in laws.values() for output in law}
-    scales = {
-        first: float(given_first_slot(day, events, plan, first).scale)
-        for first in {output[0] for output in whole}
-    }
+    scales = {}
+    for first in {output[0] for output in whole}:
+        scale = given_first_slot(day, events, plan, first).scale
+        assert scale is not None
+        scales[first] = float(scale)
 
     def moved(output: Any, value: int) -> float:
         """How far an output of the whole day and a count move the log-odds of the visit."""

@@ -28,7 +28,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
 GUIDES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md"), *ROOT.glob("docs/studio/*.md")]
 LINKING = [ROOT / "README.md", *sorted(GUIDES)]
-MOST_WORDS = {"concepts": 700, "limits": 1200, "threat-model": 1200, "known-faults": 1200}
+MOST_WORDS = {"concepts": 700, "limits": 1200, "threat-model": 1200, "known-faults": 1250}
 WORDS_OF_A_MACHINE = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users)/|https?://[\w.]*pypi")
 
 

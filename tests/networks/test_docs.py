@@ -55,7 +55,7 @@ def test_the_flu_table() -> None:
     ):
         assert float(row(title)[1]) == pytest.approx(float(scale(found.alternatives[name])))
     ordinary = audit_noise(query, shoal.EachEntry(), flu, scale=1).upper
-    assert f"loses {ordinary:.3f}, up to {shoal.leakage(flu, 1).value:.3f}" in PAGE
+    assert f"the loss is {ordinary:.3f}, up to {shoal.leakage(flu, 1).value:.3f}" in PAGE
 
 
 @pytest.mark.parametrize("stay", [".52", ".55", ".6", ".8"])

@@ -401,7 +401,7 @@ def test_reading_goes_by_the_indexes(server: str) -> None:
     """Whatever the tables hold: no plan made once reads a table that has grown since."""
     from shoal.ledger import queries
 
-    names: dict[queries.Query, dict[str, Any]] = {
+    names: dict[queries.LedgerQuery, dict[str, Any]] = {
         queries.ENDS: {},
         queries.SINCE: {"subjects": ["x"], "places": [1]},
         queries.KEYS: {"requester": "", "keys": ["x"]},

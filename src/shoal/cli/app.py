@@ -54,7 +54,7 @@ COMMANDS: dict[str, Command] = {
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
     "read": Command("shoal.cli.read", "Say what is in a file, and how to go on with it."),
     "share": Command(
-        "shoal.cli.share", "Publish rides, and hide where you live, over all rides together."
+        "shoal.cli.share", "Publish rides, never where you live, over all rides together."
     ),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "budget": Command(

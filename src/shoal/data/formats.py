@@ -57,7 +57,7 @@ def _series(name: str, reader: str) -> FileFormat:
     return FileFormat(name, "series", SERIES_COLUMNS, f"series_files:{reader}")
 
 
-TABLES = {
+TABLE_FORMATS = {
     "csv": FileFormat("CSV", "table", kind="csv"),
     "tsv": FileFormat("TSV", "table", kind="tsv"),
     "parquet": FileFormat("Parquet", "table", kind="parquet"),
@@ -96,11 +96,11 @@ def format_of(path: Path) -> FileFormat:
     """The format of a file by its content; refused, with all that is read, when it is none."""
     with path.open("rb") as stream:
         head = stream.read(HEAD_BYTES)
-    named = TABLES.get(TABLE_SUFFIXES.get(path.suffix.lower(), ""))
+    named = TABLE_FORMATS.get(TABLE_SUFFIXES.get(path.suffix.lower(), ""))
     if not head and named is None:
         raise DataError(f"{str(path)!r} is empty; {WHAT_IS_READ}")
     if head.startswith(b"PAR1"):
-        return TABLES["parquet"]
+        return TABLE_FORMATS["parquet"]
     if head[8:12] == b".FIT":
         return FIT
     packed = next((words for mark, words in PACKED.items() if head.startswith(mark)), None)
@@ -118,7 +118,7 @@ def format_of(path: Path) -> FileFormat:
         found = _of_lines(text, named)
     if found is None and named is None:
         raise DataError(f"{str(path)!r} is of no known format; {WHAT_IS_READ}")
-    return found or named or TABLES["csv"]
+    return found or named or TABLE_FORMATS["csv"]
 
 
 def _of_markup(text: str) -> FileFormat | None:
@@ -135,7 +135,7 @@ def _of_json(path: Path, text: str) -> FileFormat | None:
 
     first, _, rest = text.partition("\n")
     if rest.lstrip().startswith("{") and _is_object(first):
-        return TABLES["jsonl"]
+        return TABLE_FORMATS["jsonl"]
     keys: set[str] = set()
     for item in islice(json_items(path), 12):
         keys |= {item.key, f"{item.key}={item.value}" if item.key == "type" else item.key}
@@ -173,7 +173,7 @@ def _of_lines(text: str, named: FileFormat | None) -> FileFormat | None:
         (first.count(mark), kind) for mark, kind in (("\t", "tsv"), (",", "csv"), (";", "csv"))
     ]
     most, kind = max(marks)
-    return TABLES[kind] if most else None
+    return TABLE_FORMATS[kind] if most else None
 
 
 def own_columns(files: Iterable[Path], *, tables: bool = True) -> Mapping[str, str]:

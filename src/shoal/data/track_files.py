@@ -1,6 +1,7 @@
 """Files of positions that apps and watches write, as rows of who, when and where.
 
-One reader a format; each yields `Reading`s in the file's order, and `track_table` makes the table.
+One reader a format; each yields `TimedPosition`s in the file's order. `track_table` makes the
+table.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _WORDS_OF_TIME = ("time", "timestamp", "datetime", "recorded_at", "tst")
 _WORDS_OF_PERSON = ("user", "device_id", "tracker_id", "name")
 
 
-class Reading(NamedTuple):
+class TimedPosition(NamedTuple):
     """A position as a file holds it; the time is text, a number since 1970, or None."""
 
     user: str
@@ -39,7 +40,7 @@ class Reading(NamedTuple):
     longitude: Any
 
 
-def track_table(path: Path, readings: Iterable[Reading]) -> pl.DataFrame:
+def track_table(path: Path, readings: Iterable[TimedPosition]) -> pl.DataFrame:
     """The columns user, time (UTC, null where there is none), lat and lon of `readings`."""
     import polars as pl
 
@@ -104,7 +105,7 @@ def _microseconds(path: Path, number: int, value: Any) -> int | None:
     return None if since is None else since // timedelta(microseconds=1)
 
 
-def _position(path: Path, number: int, one: Reading) -> tuple[float, float]:
+def _position(path: Path, number: int, one: TimedPosition) -> tuple[float, float]:
     try:
         latitude, longitude = float(one.latitude), float(one.longitude)
     except (TypeError, ValueError):
@@ -117,7 +118,7 @@ def _position(path: Path, number: int, one: Reading) -> tuple[float, float]:
     return latitude, longitude
 
 
-def gpx_readings(path: Path) -> Iterator[Reading]:
+def gpx_readings(path: Path) -> Iterator[TimedPosition]:
     """Points of tracks and routes; a track is a person, named by it or else by the file."""
     user = path.stem
     for found in elements(path, ("trkpt", "rtept", "name"), ("trk", "rte")):
@@ -128,19 +129,19 @@ def gpx_readings(path: Path) -> Iterator[Reading]:
             user = found.text if named and found.text else user
         else:
             places = (found.attributes.get("lat"), found.attributes.get("lon"))
-            yield Reading(user, found.text_of("time"), *places)
+            yield TimedPosition(user, found.text_of("time"), *places)
 
 
-def tcx_readings(path: Path) -> Iterator[Reading]:
+def tcx_readings(path: Path) -> Iterator[TimedPosition]:
     """Track points of an activity that have a position; the person is named by the file."""
     for point in elements(path, ("Trackpoint",)):
         place = point.find("Position")
         if place is not None:
             degrees = (place.text_of("LatitudeDegrees"), place.text_of("LongitudeDegrees"))
-            yield Reading(path.stem, point.text_of("Time"), *degrees)
+            yield TimedPosition(path.stem, point.text_of("Time"), *degrees)
 
 
-def kml_readings(path: Path) -> Iterator[Reading]:
+def kml_readings(path: Path) -> Iterator[TimedPosition]:
     """Timed tracks, lines and points of placemarks; each track or line is a person by its name."""
     for mark in elements(path, ("Placemark",)):
         user = mark.text_of("name") or path.stem
@@ -152,10 +153,10 @@ def kml_readings(path: Path) -> Iterator[Reading]:
                 named = user if shape.tag == "LineString" else path.stem
                 for place in (shape.text_of("coordinates") or "").split():
                     longitude, latitude, *_ = [*place.split(","), None, None]
-                    yield Reading(named, stamp, latitude, longitude)
+                    yield TimedPosition(named, stamp, latitude, longitude)
 
 
-def _kml_track(path: Path, user: str, shape: Element) -> Iterator[Reading]:
+def _kml_track(path: Path, user: str, shape: Element) -> Iterator[TimedPosition]:
     times = [each.text for each in shape.children if each.tag == "when"]
     places = [each.text.split() for each in shape.children if each.tag == "coord"]
     if times and len(times) != len(places):
@@ -163,10 +164,10 @@ def _kml_track(path: Path, user: str, shape: Element) -> Iterator[Reading]:
     stamps: list[str | None] = [*times] or [None] * len(places)
     for time, place in zip(stamps, places, strict=True):
         longitude, latitude, *_ = [*place, None, None]
-        yield Reading(user, time, latitude, longitude)
+        yield TimedPosition(user, time, latitude, longitude)
 
 
-def geojson_readings(path: Path) -> Iterator[Reading]:
+def geojson_readings(path: Path) -> Iterator[TimedPosition]:
     """Points and lines of features, with times where their properties have any.
 
     Of a point the properties user (device_id, tracker_id, name) and time (timestamp, …) count; of a
@@ -186,7 +187,7 @@ def geojson_readings(path: Path) -> Iterator[Reading]:
         yield from _feature(path, {"geometry": rest})
 
 
-def _feature(path: Path, feature: Any) -> Iterator[Reading]:
+def _feature(path: Path, feature: Any) -> Iterator[TimedPosition]:
     if not isinstance(feature, Mapping):
         raise DataError(f"{str(path)!r} has a feature that is no object; make it again")
     shape, said = feature.get("geometry") or {}, feature.get("properties") or {}
@@ -212,16 +213,16 @@ def _feature(path: Path, feature: Any) -> Iterator[Reading]:
         raise DataError(f"{str(path)!r} has {len(times)} times for {len(listed)} places")
     for place, when in zip(listed, times or [None] * len(listed), strict=True):
         pair = [*place, None, None][:2] if isinstance(place, list) else [None, None]
-        yield Reading(user, when, pair[1], pair[0])
+        yield TimedPosition(user, when, pair[1], pair[0])
 
 
-def timeline_readings(path: Path) -> Iterator[Reading]:
+def timeline_readings(path: Path) -> Iterator[TimedPosition]:
     """Google Timeline as phones export it: paths, visits, activities and raw positions.
 
     A visit has its place at its beginning and its end. Positions are sorted by time, and of
     several at one time the first one counts.
     """
-    found: dict[datetime, Reading] = {}
+    found: dict[datetime, TimedPosition] = {}
     for item in json_items(path):
         if item.listed and item.key in ("", "semanticSegments", "rawSignals"):
             for one in _segment(path, item.value):
@@ -230,7 +231,7 @@ def timeline_readings(path: Path) -> Iterator[Reading]:
     yield from (found[moment] for moment in sorted(found))
 
 
-def _segment(path: Path, segment: Mapping[str, Any]) -> Iterator[Reading]:
+def _segment(path: Path, segment: Mapping[str, Any]) -> Iterator[TimedPosition]:
     begin, end = segment.get("startTime"), segment.get("endTime")
     for point in segment.get("timelinePath") or ():
         time, minutes = point.get("time"), point.get("durationMinutesOffsetFromStartTime")
@@ -250,11 +251,11 @@ def _segment(path: Path, segment: Mapping[str, Any]) -> Iterator[Reading]:
         yield _at(path, position.get("timestamp"), position["LatLng"])
 
 
-def _at(path: Path, time: Any, place: Any) -> Reading:
+def _at(path: Path, time: Any, place: Any) -> TimedPosition:
     """A reading of a place such as "52.5°, 13.4°", "geo:52.5,13.4" or {"latLng": …}."""
     text = place.get("latLng") if isinstance(place, Mapping) else place
     found = _DEGREES.fullmatch(str(text).strip())
-    return Reading(path.stem, time, *(found.groups() if found else (text, None)))
+    return TimedPosition(path.stem, time, *(found.groups() if found else (text, None)))
 
 
 def _moment(path: Path, time: Any) -> datetime:
@@ -269,16 +270,16 @@ def _moment(path: Path, time: Any) -> datetime:
     return moment
 
 
-def records_readings(path: Path) -> Iterator[Reading]:
+def records_readings(path: Path) -> Iterator[TimedPosition]:
     """Google Takeout's Records.json: every location with its time."""
     for item in json_items(path):
         if item.key == "locations" and item.listed and "latitudeE7" in item.value:
             when = item.value.get("timestamp", item.value.get("timestampMs"))
             places = _of_e7(item.value, "latitudeE7", "longitudeE7")
-            yield Reading(path.stem, when, *places)
+            yield TimedPosition(path.stem, when, *places)
 
 
-def semantic_readings(path: Path) -> Iterator[Reading]:
+def semantic_readings(path: Path) -> Iterator[TimedPosition]:
     """Google Takeout's semantic history of a month: places visited and ways between them."""
     for item in json_items(path):
         if item.key != "timelineObjects" or not item.listed:
@@ -291,15 +292,15 @@ def semantic_readings(path: Path) -> Iterator[Reading]:
             yield from _endpoint(path, way, "startLocation", "start")
             for point in (way.get("simplifiedRawPath") or {}).get("points") or ():
                 when = point.get("timestamp", point.get("timestampMs"))
-                yield Reading(path.stem, when, *_of_e7(point, "latE7", "lngE7"))
+                yield TimedPosition(path.stem, when, *_of_e7(point, "latE7", "lngE7"))
             yield from _endpoint(path, way, "endLocation", "end")
 
 
-def _endpoint(path: Path, part: Mapping[str, Any], where: str, end: str) -> Iterator[Reading]:
+def _endpoint(path: Path, part: Mapping[str, Any], where: str, end: str) -> Iterator[TimedPosition]:
     place, span = part.get(where) or {}, part.get("duration") or {}
     if "latitudeE7" in place:
         when = span.get(f"{end}Timestamp", span.get(f"{end}TimestampMs"))
-        yield Reading(path.stem, when, *_of_e7(place, "latitudeE7", "longitudeE7"))
+        yield TimedPosition(path.stem, when, *_of_e7(place, "latitudeE7", "longitudeE7"))
 
 
 def _of_e7(place: Mapping[str, Any], *keys: str) -> Iterator[Any]:
@@ -311,7 +312,7 @@ def _of_e7(place: Mapping[str, Any], *keys: str) -> Iterator[Any]:
         yield value / E7 if isinstance(value, int) else value
 
 
-def owntracks_readings(path: Path) -> Iterator[Reading]:
+def owntracks_readings(path: Path) -> Iterator[TimedPosition]:
     """Locations in a file of the OwnTracks recorder: a line has a time, a kind and JSON."""
     with path.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):
@@ -324,13 +325,13 @@ def owntracks_readings(path: Path) -> Iterator[Reading]:
                 ) from None
             if said.get("_type") == "location":
                 when = said.get("tst", line.partition("\t")[0])
-                yield Reading(str(said.get("tid", path.stem)), when, said["lat"], said["lon"])
+                yield TimedPosition(str(said.get("tid", path.stem)), when, said["lat"], said["lon"])
 
 
 SEMICIRCLES = 2**31 / 180  # a degree in the files of watches
 
 
-def fit_readings(path: Path) -> Iterator[Reading]:
+def fit_readings(path: Path) -> Iterator[TimedPosition]:
     """Records of a watch's FIT file that have a position; the person is named by the file."""
     try:
         import fitdecode
@@ -349,7 +350,7 @@ def fit_readings(path: Path) -> Iterator[Reading]:
                     if latitude is not None and longitude is not None:
                         when = get("timestamp", fallback=None)
                         at = when.isoformat() if isinstance(when, datetime) else None
-                        yield Reading(
+                        yield TimedPosition(
                             path.stem, at, latitude / SEMICIRCLES, longitude / SEMICIRCLES
                         )
     except fitdecode.FitError:

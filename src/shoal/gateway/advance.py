@@ -19,7 +19,7 @@ from shoal.contexts.stream import DayBegun
 from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
 from shoal.core.stream import Slot as ChargedSlot, Step, StepResult
-from shoal.gateway.clock import Clock, Slot
+from shoal.gateway.clock import Clock, ClockSlot
 from shoal.gateway.machines import (
     HIDDEN,
     PAUSED,
@@ -259,7 +259,9 @@ def _output(stream: LiveStream, drawn: Drawn) -> Output:
     return Output(ordinal, slot.opens, f"{body[:-1]}{' ' * (widest - len(body))}}}")
 
 
-def _body(stream: LiveStream, slot: Slot, status: str, value: dict[str, Any]) -> dict[str, Any]:
+def _body(
+    stream: LiveStream, slot: ClockSlot, status: str, value: dict[str, Any]
+) -> dict[str, Any]:
     promise = stream.plan.guarantee
     return {
         "id": slot.ordinal,

@@ -24,7 +24,7 @@ MINUTES_A_DAY = 24 * 60
 SHORTEST, LONGEST = 0.05, 7 * 86400.0  # seconds of a slot: below it a clock is all a server does
 
 
-class Slot(NamedTuple):
+class ClockSlot(NamedTuple):
     """A slot of a stream: place in the order, day and number, and its time in UTC seconds."""
 
     ordinal: int
@@ -54,7 +54,7 @@ class Clock:
     first: int = 0
     lived: str = ""
 
-    def slot(self, ordinal: int) -> Slot:
+    def slot(self, ordinal: int) -> ClockSlot:
         """The slot of that ordinal."""
         return _slot(self, ordinal)
 
@@ -136,7 +136,7 @@ def checked_zone(zone: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _slot(clock: Clock, ordinal: int) -> Slot:
+def _slot(clock: Clock, ordinal: int) -> ClockSlot:
     """Return the slot of an ordinal: its day, its number in the day, and its open and close times.
 
     Times are UTC seconds. The close time is exclusive.
@@ -147,11 +147,11 @@ def _slot(clock: Clock, ordinal: int) -> Slot:
         opens = float(clock.begins) + place * clock.seconds
         begun = float(clock.begins) + day * clock.slots * clock.seconds if clock.slots else opens
         name = datetime.fromtimestamp(begun, UTC).isoformat(timespec="milliseconds")
-        return Slot(ordinal, name if clock.slots else "", number, opens, opens + clock.seconds)
+        return ClockSlot(ordinal, name if clock.slots else "", number, opens, opens + clock.seconds)
     first = date.fromisoformat(clock.begins) + timedelta(days=day * clock._span)
     minute = clock.start + number * clock.minutes
     opens = _instant(first, minute, clock.zone)
-    return Slot(
+    return ClockSlot(
         ordinal,
         first.isoformat(),
         number,

@@ -34,7 +34,7 @@ class RequestKey(NamedTuple):
     content: bytes
 
 
-class Stored(NamedTuple):
+class StoredAnswer(NamedTuple):
     """What became of a request: the sealing key's name, the fingerprint, the reasons as JSON."""
 
     sealer: str
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
     reasons: str
 
 
-Answers = dict[tuple[str, str, str], Stored]  # by uid of the stream, device key and hashed key
+Answers = dict[tuple[str, str, str], StoredAnswer]  # by uid, device key, hashed key
 
 
 def request_key(device: str, given: str | None, readings: Sequence[Any]) -> RequestKey | None:
@@ -75,12 +75,14 @@ def read_answers(
     spaces, uids, devices, names = (sorted(set(each)) for each in zip(*wanted, strict=True))
     given = {"spaces": spaces, "uids": uids, "devices": devices, "names": names}
     return {
-        (uid, device, name): Stored(*stored)
+        (uid, device, name): StoredAnswer(*stored)
         for uid, device, name, *stored in connection.execute(_ANSWERS, given)
     }
 
 
-def repeated_answer(vault: Vault, uid: str, key: RequestKey, stored: Stored) -> Reasons | Problem:
+def repeated_answer(
+    vault: Vault, uid: str, key: RequestKey, stored: StoredAnswer
+) -> Reasons | Problem:
     """Return the stored answer of a repeated request; a problem when its readings differ."""
     fingerprint = vault.fingerprint(key.content, _place(uid, key), stored.sealer)
     if fingerprint != stored.request:
@@ -89,10 +91,10 @@ def repeated_answer(vault: Vault, uid: str, key: RequestKey, stored: Stored) -> 
     return reasons
 
 
-def new_answer(vault: Vault, uid: str, key: RequestKey, reasons: Reasons) -> Stored:
+def new_answer(vault: Vault, uid: str, key: RequestKey, reasons: Reasons) -> StoredAnswer:
     """Return what is stored of a request that was just taken."""
     sealer = vault.newest
-    return Stored(
+    return StoredAnswer(
         sealer, vault.fingerprint(key.content, _place(uid, key), sealer), json.dumps(reasons)
     )
 
@@ -115,7 +117,7 @@ def _place(uid: str, key: RequestKey) -> str:
 
 # made once: building a statement takes longer than running it
 _ANSWERS = select(
-    *(TAKEN.c[name] for name in ("uid", "key", "name", *Stored._fields)),
+    *(TAKEN.c[name] for name in ("uid", "key", "name", *StoredAnswer._fields)),
 ).where(
     TAKEN.c.space.in_(bindparam("spaces", expanding=True)),
     TAKEN.c.uid.in_(bindparam("uids", expanding=True)),

@@ -32,7 +32,7 @@ from shoal.ledger.accounts import EACH, Account, Judge, Kind, LedgerPolicy, Limi
 from shoal.ledger.cache import LedgerCache, LedgerView
 from shoal.ledger.database import WRITE_ATTEMPTS, Database, newer
 from shoal.ledger.entries import (
-    LOST,
+    FAILED_DRAW,
     Entry,
     accounts_of,
     asked_for,
@@ -75,7 +75,7 @@ from shoal.ledger.queries import (
     SUBJECT_SLOTS,
     VERSION,
     Asked,
-    Query,
+    LedgerQuery,
     fetch,
     write,
 )
@@ -371,7 +371,7 @@ class LedgerTransaction:
         )
         if refusal is not None:
             return Denied(refusal)
-        if entry.value == LOST:
+        if entry.value == FAILED_DRAW:
             return Stored(None)
         return Stored(unpack(entry, self.service.cache.plan(self.connection, entry.plan)))
 
@@ -424,7 +424,7 @@ def _asked_for_keys(charges: Sequence[Charge]) -> list[Asked]:
     return [(KEYS, {"requester": who, "keys": [*set(own)]}) for who, own in keys.items()]
 
 
-def _adding(documents: Documents) -> tuple[Query, list[dict[str, Any]]]:
+def _adding(documents: Documents) -> tuple[LedgerQuery, list[dict[str, Any]]]:
     return ADD_PLAN, [{"plan": name, "document": document} for name, document in documents.items()]
 
 
@@ -435,7 +435,11 @@ def _rows(
     ends = {name: account.head for name, account in seen.accounts.items()}
     rows = []
     for charge, release in drawn:
-        value = LOST if release is None else pack(charge.plan, release, charge.step, charge.noise)
+        value = (
+            FAILED_DRAW
+            if release is None
+            else pack(charge.plan, release, charge.step, charge.noise)
+        )
         for name in lines(charge):
             own = value if name == charge.subject else None
             row = row_of(charge, name, own, ends[name], seen.policy.seq)

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 HISTORY = "history"  # of a stored output: its number, the hash before it, its time and ε
 NOISE = "noise"  # of a stored step without an eta: what names its law
-LOST = "null"  # the value of a charge whose draw failed: it was charged and released nothing
+FAILED_DRAW = "null"  # the value of a charge whose draw failed: it was charged and released nothing
 BY_HAND = "a charge was changed by hand; run ledger verify"
 _TYPES_OF_ROWS = {str, int, type(None)}
 

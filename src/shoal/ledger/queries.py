@@ -21,14 +21,14 @@ POSTGRES = "postgresql"
 Rows = list[Any]
 
 
-class Query(NamedTuple):
+class LedgerQuery(NamedTuple):
     """One statement as SQLite and as PostgreSQL take it; names of values stand as `:name`."""
 
     sqlite: str
     postgres: str
 
     @classmethod
-    def of(cls, template: str) -> Query:
+    def of(cls, template: str) -> LedgerQuery:
         """Return the statement of a template; `{among:name}` stands for "is in the list `name`"."""
         found = re.compile(r"\{among:(\w+)\}")
         postgres = found.sub(r"= ANY(:\1)", template).replace("%", "%%")
@@ -38,7 +38,7 @@ class Query(NamedTuple):
         )
 
 
-Asked = tuple[Query, Mapping[str, Any]]
+Asked = tuple[LedgerQuery, Mapping[str, Any]]
 
 
 def fetch(connection: Connection, *asked: Asked) -> list[Rows]:
@@ -60,7 +60,7 @@ def fetch(connection: Connection, *asked: Asked) -> list[Rows]:
         raise _wrapped(connection, error) from error
 
 
-def write(connection: Connection, *asked: tuple[Query, Sequence[Mapping[str, Any]]]) -> int:
+def write(connection: Connection, *asked: tuple[LedgerQuery, Sequence[Mapping[str, Any]]]) -> int:
     """Execute each statement for all of its rows; return how many rows the last one changed.
 
     PostgreSQL is asked once for all of them.
@@ -122,21 +122,21 @@ _READ_COMMITTED = "current_setting('transaction_isolation') = 'read committed'"
 # holds the first alone. The numbers are arbitrary and never change.
 LEDGER_LOCK = 7309940822140973
 SUBJECT_SLOTS = 1024  # locks for all subjects together: a server holds some thousands at once
-LOCK_LEDGER = Query("SELECT 1", f"SELECT pg_advisory_xact_lock({LEDGER_LOCK})")
-SHARE_LEDGER = Query("SELECT 1", f"SELECT pg_advisory_xact_lock_shared({LEDGER_LOCK})")
-LOCK_SUBJECTS = Query(
+LOCK_LEDGER = LedgerQuery("SELECT 1", f"SELECT pg_advisory_xact_lock({LEDGER_LOCK})")
+SHARE_LEDGER = LedgerQuery("SELECT 1", f"SELECT pg_advisory_xact_lock_shared({LEDGER_LOCK})")
+LOCK_SUBJECTS = LedgerQuery(
     "SELECT 1",
     "SELECT pg_advisory_xact_lock(822140972, slot) FROM unnest(%(slots)s::int[]) AS slot",
 )
 # the end of the house chain, the hash of the last charge about everybody, and whether a statement
 # sees all that was committed before it
-ENDS = Query(
+ENDS = LedgerQuery(
     f"SELECT {_HOUSE_END}, {_EVERYBODY_END}, 1",
     f"SELECT {_HOUSE_END}, {_EVERYBODY_END}, {_READ_COMMITTED}",
 )
 # of each subject the charge at a place and those after it; the subjects one by one, by the index
 _SINCE = f"e.subject, e.place, e.hash, {KIND}, {TIMES}"
-SINCE = Query(
+SINCE = LedgerQuery(
     f"SELECT {_SINCE} FROM json_each(:subjects) AS known CROSS JOIN shoal_entries AS e "
     "ON e.subject = known.value AND e.place >= "
     "json_extract(:places, '$[' || known.key || ']') ORDER BY e.subject, e.place",
@@ -144,34 +144,36 @@ SINCE = Query(
     "AS known(named, first), LATERAL (SELECT * FROM shoal_entries WHERE subject = named "
     "AND place >= first ORDER BY place OFFSET 0) AS e ORDER BY subject, place",
 )
-COUNTS = Query.of(
+COUNTS = LedgerQuery.of(
     f"SELECT subject, {COUNTED} FROM shoal_entries WHERE subject {{among:subjects}} "
     f"GROUP BY subject, {KIND}"
 )
-HEADS = Query.of(
+HEADS = LedgerQuery.of(
     "SELECT e.subject, e.place, e.hash FROM shoal_entries AS e JOIN (SELECT subject, max(place) "
     "AS place FROM shoal_entries WHERE subject {among:subjects} GROUP BY subject) AS ends "
     "ON ends.subject = e.subject AND ends.place = e.place"
 )
-ALL_COUNTS = Query.of(f"SELECT subject, {COUNTED} FROM shoal_entries GROUP BY subject, {KIND}")
-KEYS = Query.of(
+ALL_COUNTS = LedgerQuery.of(
+    f"SELECT subject, {COUNTED} FROM shoal_entries GROUP BY subject, {KIND}"
+)
+KEYS = LedgerQuery.of(
     f"SELECT {', '.join(COLUMNS)} FROM shoal_entries "
     "WHERE requester = :requester AND key {among:keys}"
 )
-PLAN = Query.of("SELECT document FROM shoal_documents WHERE plan = :plan")
-VERSION = Query.of("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
-HASH = Query.of("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
-CHANGES = Query.of("SELECT seq, at, kind, changed_by, document FROM shoal_house ORDER BY seq")
-OF_KIND = Query.of("SELECT document FROM shoal_house WHERE kind = :kind ORDER BY seq")
+PLAN = LedgerQuery.of("SELECT document FROM shoal_documents WHERE plan = :plan")
+VERSION = LedgerQuery.of("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
+HASH = LedgerQuery.of("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
+CHANGES = LedgerQuery.of("SELECT seq, at, kind, changed_by, document FROM shoal_house ORDER BY seq")
+OF_KIND = LedgerQuery.of("SELECT document FROM shoal_house WHERE kind = :kind ORDER BY seq")
 
 # What it writes.
 
-ADD_PLAN = Query.of(
+ADD_PLAN = LedgerQuery.of(
     "INSERT INTO shoal_documents (plan, document) SELECT CAST(:plan AS TEXT), "
     "CAST(:document AS TEXT) WHERE NOT EXISTS (SELECT 1 FROM shoal_documents WHERE plan = :plan) "
     "ON CONFLICT DO NOTHING"
 )
-ADD = Query.of(
+ADD = LedgerQuery.of(
     f"INSERT INTO shoal_entries ({', '.join(COLUMNS)}) "
     f"VALUES ({', '.join(f':{name}' for name in COLUMNS)}) ON CONFLICT DO NOTHING"
 )

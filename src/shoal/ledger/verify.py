@@ -23,7 +23,7 @@ from shoal.core.errors import BudgetError, InputError, StoredError
 from shoal.core.plan import Plan
 from shoal.core.registry import loads
 from shoal.ledger.database import Database
-from shoal.ledger.entries import LOST, Entry, unpacked
+from shoal.ledger.entries import FAILED_DRAW, Entry, unpacked
 from shoal.ledger.schema import (
     NO_LINK,
     OLD_TABLES,
@@ -227,7 +227,7 @@ class Inspection:
                 self._wrong(row, "does not charge what its plan costs")
         elif eta is not None and not _is_amount(eta):
             self._wrong(row, "does not charge what its plan costs")
-        aside = value == LOST or (value is None and str(row[10]).startswith("of "))
+        aside = value == FAILED_DRAW or (value is None and str(row[10]).startswith("of "))
         plain = isinstance(value, str) and _PLAIN(value)
         if not (aside or plain) and _unpacked(value, plan) is None:
             self._wrong(row, "does not hold a release of its plan")

@@ -241,7 +241,7 @@ class LocationStream(Stream):
         plans = (self.plan, *others)
         noises = machine.noises(self.state, [machine_of(plan) for plan in plans])
         asked = [
-            Step(Question(plan, noise), slot if number == 0 else _part(slot, number), place)
+            Step(LocationQuestion(plan, noise), slot if number == 0 else _part(slot, number), place)
             for number, (plan, noise) in enumerate(zip(plans, noises, strict=True))
         ]
         answers = [result.after() for result in run_batch(asked, ledger, source)]
@@ -398,7 +398,7 @@ class LocationLaw(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LocationQuestion:
     """One of several measurements that are released at one step, each charged by itself."""
 
     plan: Plan
@@ -416,7 +416,7 @@ class Question:
         drawn: tuple[int, ...] = self.noise.law.draw(reading, rng)
         return drawn
 
-    def absorb(self, price: Price, output: tuple[int, ...]) -> Question:
+    def absorb(self, price: Price, output: tuple[int, ...]) -> LocationQuestion:
         """Return the question with its answer."""
         return replace(self, z=output)
 

@@ -42,6 +42,9 @@ from shoal.places.machine import LocationMachine
 from shoal.places.map import HexGrid, RoadMap
 from shoal.places.stream import LocationStream
 from shoal.records.sources import FriendModel
+from shoal.share.history import Leg
+from shoal.share.plan import ShareMachine
+from shoal.share.stream import ShareStream
 from tests.contract.tasks import TASKS, short_day
 from tests.stored_samples import read_text
 
@@ -85,6 +88,8 @@ BY_HAND: tuple[Any, ...] = (
 )
 
 
+RIDES = (Leg((0, 2, 4, 5), goal=5), Leg((5, 4, 3, 1), goal=5, homeward=True))
+
 STORED_PLANS = Path(__file__).parent / "data" / "stored-0.2" / "plans.jsonl.gz"
 
 # tasks that between them make every kind of model and certificate, and take no time
@@ -116,6 +121,8 @@ QUICK = (
     "kmeans",
     "classifier",
     "degrees",
+    "rides",
+    "rides-of-two-places",
 )
 
 
@@ -162,7 +169,11 @@ def _made() -> Iterator[Any]:
                 plan = None
             if plan is not None:
                 yield plan
-            if plan is not None and not isinstance(plan.body, Sampler):
+            if plan is not None and isinstance(plan.body, ShareMachine):
+                for after, shown in ShareStream.begin(plan).show_all(RIDES):
+                    yield after.history
+                    yield shown
+            elif plan is not None and not isinstance(plan.body, Sampler):
                 yield plan.start()
                 yield plan.start().step(task.query.states[0], rng=SeededRng(1))[0]
                 if isinstance(plan.body, LocationMachine):

@@ -11,6 +11,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,13 +22,18 @@ from shoal.core.charge import AsEntryDP
 from shoal.core.codec import SCHEMA, digest, encode
 from shoal.core.plan import Additive, Plan
 from shoal.mechanisms.table import MECHANISMS, composition_of, confirmed, verify_promise
+from shoal.share.place import PermanentPlace
+from shoal.share.plan import Tracks
+from shoal.share.roads import Roads
 from tests.contract.tasks import OWN, TASKS, plan_of
 
 ROWS = sorted(name for name, row in MECHANISMS.items() if not row.retired)
 EACH = pytest.mark.parametrize(("row", "name"), [(row, OWN[row][0]) for row in ROWS])
 FEW = 8  # tasks of a row that every edit is tried on
 # a table of laws has no noise to edit: tests/oracle/test_optimal_table.py
-NOISY = [row for row in ROWS if not row.startswith(("mask-", "location-", "optimal-"))]
+# shared rides are cut without noise: test_another_rule_of_cutting_rides_is_found
+WITHOUT_NOISE = ("mask-", "location-", "optimal-", "share")
+NOISY = [row for row in ROWS if not row.startswith(WITHOUT_NOISE)]
 Edit = Callable[[dict[str, Any]], None]
 
 
@@ -184,7 +190,7 @@ def test_cheaper_rules_of_addition_are_found(row: str, name: str) -> None:
                 assert believed(plan, less) is None, field
 
 
-@pytest.mark.parametrize("row", NOISY)
+@pytest.mark.parametrize("row", [*NOISY, "share"])
 def test_nothing_is_taken_from_the_certificate(row: str) -> None:
     """Its numbers are notes of the calibration: whatever they say, the re-check is the same."""
     plan = plan_of(row, OWN[row][0])
@@ -230,7 +236,7 @@ def test_a_harder_task_is_found(row: str) -> None:
 def test_entry_level_noise_is_no_other_promise_whoever_is_named() -> None:
     """Noise for one entry of "count" is too little for every row that speaks about correlation."""
     plan = plan_of("laplace", "count")
-    for other in NOISY:
+    for other in [*NOISY, "share"]:
         for name in OWN[other][:FEW]:
             guarantee = encode(plan_of(other, name).guarantee)
             if guarantee["proved"] and other not in ENTRY_ONLY:
@@ -249,6 +255,33 @@ def test_an_external_mechanism_is_rechecked_at_the_eta_it_is_held_to() -> None:
     assert believed(plan, put(count, "task", "query")) is None
     assert believed(plan, put("group", "mechanism")) is None
     assert composition_of(plan) == plan.composition
+
+
+@pytest.mark.parametrize("name", OWN["share"])
+def test_another_rule_of_cutting_rides_is_found(name: str) -> None:
+    """A plan that cuts by another map, zone or number of legs than its task names is refused."""
+    plan = plan_of("share", name)
+    roads = plan.task.family[0]
+    assert isinstance(roads, Roads)
+    weights = encode(replace(roads, weights=roads.weights / 2))
+    turns = encode(replace(roads, turns=roads.turns / 2))
+    for other in (weights, turns):
+        assert believed(plan, put(other, "body", "rule", "roads")) is None
+        assert believed(plan, put(other, "task", "family", 0)) is None
+    elsewhere = encode(PermanentPlace.of((3, 4)))
+    assert believed(plan, put([elsewhere], "body", "rule", "places")) is None
+    assert believed(plan, put(elsewhere, "task", "secrets")) is None
+    assert believed(plan, put(encode(Tracks(7)), "task", "query")) is None
+    both = put(7, "body", "rule", "legs"), put(encode(Tracks(7)), "task", "query")
+    assert believed(plan, *both) == verify_promise(plan)  # the plan of another number of legs
+
+
+def test_rides_cut_by_a_smaller_epsilon_keep_the_promise() -> None:
+    plan = plan_of("share", "rides")
+    amount = plan.guarantee.amount
+    less = scaled(Fraction(1, 2), "body", "rule", "epsilon")
+    assert believed(plan, less) == float(amount / 2)
+    assert believed(plan, scaled(1 + Fraction(1, 10**9), "body", "rule", "epsilon")) is None
 
 
 def test_rules_come_from_what_is_drawn_and_not_from_what_is_said() -> None:
@@ -295,7 +328,9 @@ def harmless(path: tuple[Any, ...], value: Any, forged: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(forged, dict):
         return False
     more = Fraction(forged["$fraction"]) > Fraction(value["$fraction"])
-    if path[-1] == "step" or path[:2] == ("body", "amount"):  # finer, or a stricter filter
+    # finer, a stricter filter, or rides cut by a smaller epsilon than is promised
+    stricter = path[:2] == ("body", "amount") or path == ("body", "rule", "epsilon")
+    if path[-1] == "step" or stricter:
         return not more
     return more and (path[-1] == "scale" or path[0] in ("guarantee", "composition"))
 

@@ -221,9 +221,10 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 
 def loss(plan: Plan) -> float:
-    """Return epsilon where the plan cuts by the rule of its own task, else infinity.
+    """Return the rule's epsilon where the plan cuts by the rule of its own task, else infinity.
 
-    The conditions of the proof are checked again. That no pair passes epsilon is checked by
+    The conditions of the proof are checked again; nothing is taken from the certificate, whose
+    last digits differ between machines. That no pair passes epsilon is checked by
     `History.absorb` for every leg, from all that was shown before it.
     """
     body, amount = plan.body, plan.guarantee.amount
@@ -231,11 +232,11 @@ def loss(plan: Plan) -> float:
         return math.inf
     try:
         same = body.rule == rule_of(plan.task, body.rule.epsilon)
-        checked = plan.certificate == certificate_of(body.rule)
+        certificate_of(body.rule)  # refuses a map that misses a condition of the proof
     except (ShoalError, TypeError):
         return math.inf
     stated = plan.guarantee == promise(plan.task, amount) and plan.composition == rules(plan)
-    return float(body.rule.epsilon) if same and checked and stated else math.inf
+    return float(body.rule.epsilon) if same and stated else math.inf
 
 
 def plan_share(

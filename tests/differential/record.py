@@ -44,8 +44,9 @@ PACKAGES = {
     "record-groups": "records",
     "sparse-chain": "places",
     "day-chain": "contexts",
+    "roads": "share",
 }
-ALL = ("chains", "networks", "records", "places", "contexts", "ledger", "cli")
+ALL = ("chains", "networks", "records", "places", "contexts", "share", "ledger", "cli")
 STREAM_STEPS = 8
 SEEDS = (1, 2, 3)
 HISTORIES = 10_000

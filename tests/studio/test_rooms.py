@@ -478,7 +478,7 @@ FILES: dict[str, list[tuple[str, bytes, str]]] = {
         ("one.csv", b"lat\n52\n", "this room needs latitude and longitude"),
         ("far.csv", b"lat,lon\n52,13\n99,13\n", "a latitude is a number from -90 to 90"),
         ("still.csv", b"lat,lon\n52,13\n", "fewer than 2 positions"),
-        ("bad.gpx", b"<gpx", "is not XML; is it a GPX file?"),
+        ("bad.gpx", b"<gpx", "is not XML as it should be: line 1"),
     ],
     "day": [
         ("broken.parquet", NO_TABLE, "the file is no table that can be read"),

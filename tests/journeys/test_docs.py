@@ -158,10 +158,6 @@ def scale(shell: Shell) -> None:
     files.tracks(shell.folder / "past" / "may.parquet", "anna", "ben")
 
 
-def nothing(shell: Shell) -> None:
-    """The page needs no files."""
-
-
 def app_files_here(shell: Shell) -> None:
     """A ride and a meter of somebody."""
     files.tracks(shell.folder / "ride.gpx", "anna")
@@ -183,7 +179,7 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/audit-other-software.md": audits,
     "docs/ledger.md": accounts,
     "docs/scale.md": scale,
-    "docs/command-line.md": nothing,
+    "docs/command-line.md": lambda shell: write_person(shell.folder),
 }
 AUDITED = "shoal audit shoal.toml --scale 2"  # noise that is not enough: exit code 1 says so
 SLOW = ("docs/audit-other-software.md",)  # the same commands as in docs/audit.md, and a chart

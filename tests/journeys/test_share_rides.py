@@ -191,3 +191,12 @@ def test_goals_only_needs_no_map(folder: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*words, "--goals", str(folder / "goals.csv"), "--json"])
     assert done.exit_code == 0, done.output
     assert len((tmp_path / "out" / "goals.csv").read_text().splitlines()) >= 7
+
+
+def test_a_map_that_is_not_there_is_refused_in_a_sentence(folder: Path, tmp_path: Path) -> None:
+    words = ["share", str(folder / "rides"), "--roads", str(tmp_path / "nowhere.geojson")]
+    words += ["--hide", "home=52.5,13.4", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "nowhere.geojson cannot be read: No such file or directory; check" in done.output
+    assert not (tmp_path / "out").exists()

@@ -185,10 +185,13 @@ def gpx_of(parts: Sequence[Floats]) -> str:
 
 
 def _text(path: Path) -> str:
-    if path.stat().st_size > LARGEST_FILE:
-        raise DataError(f"{path.name} is larger than {LARGEST_FILE >> 20} MiB; cut out the region")
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            most = LARGEST_FILE >> 20
+            raise DataError(f"{path.name} is larger than {most} MiB; cut out the region")
         return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; check the name") from None
     except UnicodeDecodeError:
         raise DataError(f"{path.name} is no text in UTF-8; export it again") from None
 

@@ -108,6 +108,11 @@ class PermanentPlace(Value):
             raise InputError(f"within is {self.within}; it must be greater than 0 metres")
 
     @property
+    def places(self) -> tuple[PermanentPlace, ...]:
+        """This place alone, as `PermanentPlaces` names several."""
+        return (self,)
+
+    @property
     def notion(self) -> str:
         """Odds between two crossings, whatever the adversary believed before."""
         return "pufferfish"

@@ -172,10 +172,8 @@ def rule_of(task: Task, epsilon: Fraction) -> ShareRule:
 
 def places_of(task: Task) -> tuple[PermanentPlace, ...]:
     """Return the hidden places of a task."""
-    if isinstance(task.secrets, PermanentPlaces):
-        return task.secrets.places
-    assert isinstance(task.secrets, PermanentPlace)
-    return (task.secrets,)
+    assert isinstance(task.secrets, PermanentPlace | PermanentPlaces)
+    return task.secrets.places
 
 
 def certificate_of(rule: ShareRule) -> ShareCertificate:

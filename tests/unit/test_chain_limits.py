@@ -136,6 +136,15 @@ def test_a_chain_that_never_forgets_is_refused_after_few_evaluations(
     assert evaluations[0] <= FAILURES_BEFORE_LEAST + 2  # one more tells where to begin
 
 
+@pytest.mark.parametrize("moves", [[[1, 0], [0, 1]], [[1, 0], [0.5, 0.5]]])
+def test_a_chain_that_never_leaves_its_first_state_has_a_lift(moves: list[list[float]]) -> None:
+    """Every entry is known beforehand, so no eta tells anything and the least is not divided by."""
+    chain = shoal.MarkovChain.of(moves, states="01", initial=[1, 0], length=3)
+    query = shoal.count("01", "1")
+    plan = shoal.calibrate(query, shoal.EachEntry(), chain, epsilon=1, mechanism="lift")
+    assert shoal.verify_promise(plan) <= 1
+
+
 # The clock, inside one evaluation.
 
 

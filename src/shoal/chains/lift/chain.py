@@ -432,7 +432,9 @@ class EntryLiftOfChain:
             little = self._at(self.own, raised(LITTLE * epsilon / self.own.unit))
         except OutOfTime:
             return math.inf
-        return little.eta * epsilon / little.value if little.certified else math.inf
+        if not little.certified or little.value <= 0:  # 0: no eta tells anything
+            return math.inf
+        return little.eta * epsilon / little.value
 
     def _quilt(self, epsilon: float) -> QuiltResult | None:
         """The quilts' own answer, where they have one in time."""

@@ -107,6 +107,30 @@ for place in model.sample(100, rng):
 """
 
 
+DAYS = """
+from shoal.gateway.town import CONTEXTS, interpret_kernels, plan_of_spec
+{first}
+from shoal.mechanisms.table import verify_promise
+plan = plan_of_spec(CONTEXTS)
+print(plan.fingerprint, verify_promise(plan))
+"""
+
+
+def test_the_town_checks_days_of_contexts_without_a_compiler() -> None:
+    """A plan for days is calibrated and checked again by plain Python, with the same outcome."""
+    plain, compiled = (
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", DAYS.format(first=first)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        ).stdout
+        for first in ("interpret_kernels()", "")
+    )
+    assert plain == compiled
+
+
 @pytest.mark.slow
 def test_the_town_draws_what_compiled_code_draws() -> None:
     """Kernels run as plain Python give the same outputs, to the last digit."""

@@ -167,7 +167,7 @@ def _fill_factors(
     """
     for c in range(first, last):
         exponent = power[day.when[c]] + day.scale[t, c] - power[t]
-        out[c] = math.ldexp(_mass_with_secret(row, day, c), exponent)
+        out[c] = math.ldexp(_mass_with_secret(row, day, c), int(exponent))
 
 
 @njit(cache=True, error_model="numpy")
@@ -269,8 +269,8 @@ def largest_release_chance(
         for c in range(until, last):
             carried = through * _mass_with_secret(star, day, c)
             exponent = power[here] + star_power[when[c]] + day.scale[t, c] - power[t]
-            through_c[c] = math.ldexp(carried, exponent)
-        ratio = math.ldexp(1.0, power[here] + star_power[t] - power[t])
+            through_c[c] = math.ldexp(carried, int(exponent))
+        ratio = math.ldexp(1.0, int(power[here] + star_power[t] - power[t]))
         for j in range(size):
             if not releasable[t, j] or row[t, j] <= 0 or star[t, j] <= 0:
                 continue

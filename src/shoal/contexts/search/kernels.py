@@ -163,7 +163,9 @@ def advance_beliefs(
             top = max(top, power[k])
     for k in range(size):
         if law[k] > 0.0 and suppression[k] > 0.0:
-            linear[k] = math.ldexp(law[k] * suppression[k], max(power[k] - top, UNDERFLOW_EXPONENT))
+            linear[k] = math.ldexp(
+                law[k] * suppression[k], int(max(power[k] - top, UNDERFLOW_EXPONENT))
+            )
     for j in range(size):
         scale, total = top, 0.0
         for k in range(size):
@@ -206,7 +208,7 @@ def _scale_weights(
     total = 0.0
     for k in range(law.size):
         if weight[k] > 0.0:
-            weight[k] = math.ldexp(weight[k], max(exponent[k] - top, UNDERFLOW_EXPONENT))
+            weight[k] = math.ldexp(weight[k], int(max(exponent[k] - top, UNDERFLOW_EXPONENT)))
             total += weight[k]
     return top, total
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli.app import app
 from shoal.data.write import atomic_write
+from shoal.share.place import square_at
 from studies.share_towns import Rider, Town, make_town
 
 HOME = (0.0, -500.0)  # metres; the goals lie beyond the only bridge
@@ -94,7 +95,9 @@ def write_person(base: Path) -> None:
 def share(folder: Path, out: Path, *more: str, rides: str = "rides") -> Result:
     words = ["share", str(folder / rides), "--roads", str(folder / "town.geojson")]
     words += ["--goals", str(folder / "goals.csv"), "-o", str(out)]
-    words += ["--hide", f"home={(folder / 'home').read_text()}", "--epsilon", "3", "--legs", "20"]
+    if "--hide" not in more:
+        words += ["--hide", f"home={(folder / 'home').read_text()}"]
+    words += ["--epsilon", "3", "--legs", "20"]
     return CliRunner().invoke(app, [*words, *more])
 
 
@@ -132,7 +135,7 @@ def test_one_command_shares_a_folder(folder: Path, town: Town, tmp_path: Path) -
 def test_a_stopped_run_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shoal.share import jobs
+    from shoal.share import cutting
 
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert share(folder, whole).exit_code == 0
@@ -146,13 +149,32 @@ def test_a_stopped_run_goes_on(
         return write(path, content, **how)
 
     with monkeypatch.context() as broken:
-        broken.setattr(jobs, "atomic_write", stop)
+        broken.setattr(cutting, "atomic_write", stop)
         assert share(folder, stopped).exit_code != 0
     assert share(folder, stopped).exit_code == 0
     files = sorted(path.name for path in whole.iterdir())
     assert files == sorted(path.name for path in stopped.iterdir())
     for name in files:
         assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+
+
+def test_the_map_is_for_the_owner_alone(folder: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    done = share(folder, out)
+    page = tmp_path / "out.private" / "map.html"
+    assert page.stat().st_mode & 0o077 == 0
+    assert "never publish it" in " ".join(done.output.split())
+    text = page.read_text()
+    assert "For the owner only" in text
+    assert text.count('class="cut"') == 6
+    assert {file.name for file in out.iterdir()} == {f"ride-{k:04d}.gpx" for k in range(1, 7)}
+    # another point of the same square is another owner's map, and the same published bytes
+    south, west, height, width = square_at(*map(float, (folder / "home").read_text().split(",")))
+    elsewhere = f"home={south + 0.3 * height},{west + 0.6 * width}"
+    assert share(folder, other, "--hide", elsewhere).exit_code == 0
+    for file in out.iterdir():
+        assert file.read_bytes() == (other / file.name).read_bytes()
+    assert text != (tmp_path / "other.private" / "map.html").read_text()
 
 
 def refused(done: Result) -> str:

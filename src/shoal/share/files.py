@@ -184,6 +184,16 @@ def gpx_of(parts: Sequence[Floats]) -> str:
     return "\n".join([*lines, "</trk>", "</gpx>", ""])
 
 
+def read_parts(path: Path) -> list[Floats]:
+    """Return the parts of a track that `gpx_of` wrote, one array of positions each."""
+    parts = []
+    for segment in _xml(_text(path), path).iter():
+        if segment.tag.rpartition("}")[2] == "trkseg":
+            rows = [(float(one.attrib["lat"]), float(one.attrib["lon"])) for one in segment]
+            parts.append(np.array(rows, dtype=float).reshape(-1, 2))
+    return parts
+
+
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST_FILE:

@@ -135,7 +135,7 @@ def test_one_command_shares_a_folder(folder: Path, town: Town, tmp_path: Path) -
 def test_a_stopped_run_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shoal.share import cutting
+    from shoal.share.jobs import cutting
 
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert share(folder, whole).exit_code == 0

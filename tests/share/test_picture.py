@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.share.files import gpx_of, read_parts
-from shoal.share.picture import LONGER_SIDE, owner_page
+from shoal.share.formats import gpx_of, read_parts
+from shoal.share.jobs.picture import LONGER_SIDE, owner_page
 
 RIDE = np.array([(52.50, 13.40), (52.51, 13.40), (52.51, 13.42)])
 HOME = np.array([(52.50, 13.40)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError, InputError
-from shoal.share.files import read_goals, read_ride, read_roads
+from shoal.share.formats import read_goals, read_ride, read_roads
 from shoal.share.history import Leg
 from shoal.share.maps import Line, street_map
 from shoal.share.matching import Matcher

@@ -61,7 +61,7 @@ def share(
     What all rides tell is added up pair by pair and never passes epsilon, for riders of the map's
     model. Clock times, altitude, sensors, device and names are removed.
     """
-    from shoal.share.jobs import ShareWish, share_attack, share_rides, share_status
+    from shoal.share.jobs.sharing import ShareWish, share_attack, share_rides, share_status
 
     if rides == ["status"]:
         _print_status(share_status(out), as_json=as_json)

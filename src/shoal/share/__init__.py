@@ -14,14 +14,14 @@ if TYPE_CHECKING:
         circle_through as circle_through,
     )
     from shoal.share.history import History as History, Leg as Leg, ShownLeg as ShownLeg
-    from shoal.share.jobs import ShareWish as ShareWish, share_rides as share_rides
+    from shoal.share.jobs.report import ShareReport as ShareReport
+    from shoal.share.jobs.sharing import ShareWish as ShareWish, share_rides as share_rides
     from shoal.share.place import PermanentPlace as PermanentPlace
     from shoal.share.plan import (
         PermanentPlaces as PermanentPlaces,
         Tracks as Tracks,
         plan_share as plan_share,
     )
-    from shoal.share.report import ShareReport as ShareReport
     from shoal.share.roads import Roads as Roads
     from shoal.share.stream import ShareStream as ShareStream
 

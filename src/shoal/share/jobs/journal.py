@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, InputError
 from shoal.data.write import atomic_write
-from shoal.share.files import Ride
+from shoal.share.formats import Ride
 
 
 @dataclass(slots=True)

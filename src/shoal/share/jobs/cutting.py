@@ -12,13 +12,13 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.data.write import atomic_write
 from shoal.ledger.store import SqlLedger
-from shoal.share.files import Goal, Ride, gpx_of
+from shoal.share.formats import Goal, Ride, gpx_of
 from shoal.share.history import ShownLeg
-from shoal.share.journal import Journal
+from shoal.share.jobs.journal import Journal
+from shoal.share.jobs.report import ShareReport
 from shoal.share.maps import StreetMap, distances
 from shoal.share.matching import Matched, Matcher
 from shoal.share.plan import machine_of
-from shoal.share.report import ShareReport
 from shoal.share.rides import Piece, pieces_of_ride
 from shoal.share.stream import ShareStream
 

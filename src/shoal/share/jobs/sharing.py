@@ -26,8 +26,7 @@ from shoal.share.attack import (
     circle_through,
     ends_outside,
 )
-from shoal.share.cutting import REACH_METRES, SUBJECT, RideCutter, track_metres
-from shoal.share.files import (
+from shoal.share.formats import (
     EXTRACTS,
     Ride,
     read_goals,
@@ -36,12 +35,13 @@ from shoal.share.files import (
     read_rings,
     read_roads,
 )
-from shoal.share.journal import Journal
+from shoal.share.jobs.cutting import REACH_METRES, SUBJECT, RideCutter, track_metres
+from shoal.share.jobs.journal import Journal
+from shoal.share.jobs.picture import owner_page
+from shoal.share.jobs.report import CIRCLE_METRES, ShareReport
 from shoal.share.maps import StreetMap, distances, street_map
-from shoal.share.picture import owner_page
 from shoal.share.place import PermanentPlace, centre_offset
 from shoal.share.plan import PLANNED_LEGS, machine_of, plan_share
-from shoal.share.report import CIRCLE_METRES, ShareReport
 from shoal.share.stream import ShareStream
 
 CENTRED = 0.25  # share of the zone's radius within which a place counts as its centre

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError, InputError
-from shoal.share.formats import read_goals, read_ride, read_roads
+from shoal.share.formats import read_goals, read_ride, read_rides_of, read_roads
 from shoal.share.history import Leg
 from shoal.share.maps import Line, street_map
 from shoal.share.matching import Matcher
 from shoal.share.place import PermanentPlace, square_at
 from shoal.share.rides import Piece, pieces_of_ride
 from studies.share_towns import Rider, make_town, path_metres
+from tests.app_files import fit_file, walk
 
 
 def test_bends_are_no_crossings_and_one_ways_stay() -> None:
@@ -98,20 +100,60 @@ def test_squares_lie_on_one_grid() -> None:
     assert 900 < width * 111_195 * np.cos(np.radians(52.5)) < 1300
 
 
+WAY = [(52.5, 13.4), (52.51, 13.4), (52.51, 13.42)]
+FILES = {
+    "a.gpx": '<gpx creator="x"><trk><name>home</name><trkseg>{}</trkseg></trk></gpx>',
+    "a.tcx": "<TrainingCenterDatabase><Activities><Activity><Lap><Calories>5</Calories><Track>{}"
+    "</Track></Lap></Activity></Activities></TrainingCenterDatabase>",
+    "a.kml": "<kml><Placemark><name>home</name><LineString><coordinates>{}</coordinates>"
+    "</LineString></Placemark></kml>",
+    "a.geojson": '{{"type": "Feature", "properties": {{"name": "home"}}, "geometry": '
+    '{{"type": "LineString", "coordinates": [{}]}}}}',
+}
+POINTS = {
+    "a.gpx": '<trkpt lat="{}" lon="{}"><ele>3</ele><time>2026-05-01T08:00:00Z</time></trkpt>',
+    "a.tcx": "<Trackpoint><Time>2026-05-01T08:00:00Z</Time><Position><LatitudeDegrees>{}"
+    "</LatitudeDegrees><LongitudeDegrees>{}</LongitudeDegrees></Position></Trackpoint>",
+    "a.kml": "{1},{0} ",
+    "a.geojson": "[{1}, {0}]",
+}
+BESIDE = {
+    "a.gpx": ("altitude", "clock times", "names", "the device"),
+    "a.tcx": ("clock times", "totals"),
+    "a.kml": ("names",),
+    "a.geojson": ("names",),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_ride_is_read_whatever_its_format(tmp_path: Path, name: str) -> None:
+    points = [POINTS[name].format(*where) for where in WAY]
+    joined = (", " if name == "a.geojson" else "").join(points)
+    (tmp_path / name).write_text(FILES[name].format(joined))
+    (ride,) = read_rides_of([tmp_path])
+    assert ride.positions.tolist() == [list(where) for where in WAY]
+    assert ride.beside == BESIDE[name]
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "said"),
     [
-        ("a.gpx", "<gpx><trk>", "no complete XML"),
-        ("a.gpx", '<!DOCTYPE g [<!ENTITY a "b">]><gpx/>', "entities"),
-        ("a.gpx", '<gpx><trkpt lat="1"/></gpx>', "without numbers"),
-        ("a.gpx", "<gpx/>", "no track"),
-        ("a.geojson", "[]", "no GeoJSON"),
-        ("a.fit", "", "export the ride as GPX"),
+        ("a.gpx", "<gpx><trk>", "XML"),
+        ("a.gpx", '<!DOCTYPE g [<!ENTITY a "b">]><gpx/>', "entit"),
+        ("a.gpx", '<gpx><trkpt lat="1"/></gpx>', "no latitude and longitude"),
+        ("a.gpx", "<gpx/>", "no positions"),
+        ("a.gpx", '<gpx><trkpt lat="1" lon="1"/></gpx>', "no track of two"),
+        ("a.csv", "x,y\n1,2\n", "is CSV; give each ride as GPX"),
+        (
+            "a.json",
+            '{"locations": [{"latitudeE7": 1, "longitudeE7": 1}]}',
+            "Records; give each ride as GPX",
+        ),
     ],
 )
-def test_files_that_are_no_rides(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_files_that_are_no_rides(tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=said):
         read_ride(tmp_path / name)
 
 
@@ -119,23 +161,51 @@ def test_files_that_are_no_maps_or_goals(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(DataError, match="holds no goals"):
         read_goals(tmp_path / "a.csv")
-    (tmp_path / "a.osm.pbf").write_bytes(b"")
-    with pytest.raises(InputError, match="osmium cat"):
-        read_roads(tmp_path / "a.osm.pbf")
     (tmp_path / "a.geojson").write_text('{"type": "FeatureCollection", "features": []}')
     with pytest.raises(DataError, match="bbbike"):
         read_roads(tmp_path / "a.geojson")
 
 
-def test_an_extract_in_xml(tmp_path: Path) -> None:
-    pytest.importorskip("osmnx")
+def test_an_extract_without_its_library_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "osmium", None)
+    with pytest.raises(InputError, match=r"needs pyosmium; install it with `pip install 'shoal\["):
+        read_roads(tmp_path / "town.osm.pbf")
+
+
+@pytest.mark.parametrize("suffix", ["osm", "osm.pbf"])
+def test_an_extract_of_openstreetmap(tmp_path: Path, suffix: str) -> None:
+    osmium = pytest.importorskip("osmium")
     nodes = [(1, 52.0, 13.0), (2, 52.0, 13.002), (3, 52.002, 13.002), (4, 51.999, 13.0)]
-    ways = [((1, 2), "no"), ((2, 3), "yes"), ((3, 1), "no"), ((1, 4), "no")]
-    rows = [f'<node id="{n}" lat="{y}" lon="{x}" version="1"/>' for n, y, x in nodes]
-    for number, (ends, one_way) in enumerate(ways):
-        refs = "".join(f'<nd ref="{end}"/>' for end in ends)
-        tags = f'<tag k="highway" v="residential"/><tag k="oneway" v="{one_way}"/>'
-        rows.append(f'<way id="{number + 9}" version="1">{refs}{tags}</way>')
-    (tmp_path / "town.osm").write_text(f'<osm version="0.6">{"".join(rows)}</osm>')
-    found = street_map(read_roads(tmp_path / "town.osm"))
+    ways = [
+        ((1, 2), {"highway": "residential"}),
+        ((2, 3), {"highway": "residential", "oneway": "yes"}),
+        ((3, 1), {"highway": "cycleway", "oneway": "-1", "oneway:bicycle": "no"}),
+        ((1, 4), {"highway": "path"}),
+        ((2, 4), {"building": "yes"}),
+        ((3, 4), {"highway": "motorway"}),
+    ]
+    path = tmp_path / f"town.{suffix}"
+    with osmium.SimpleWriter(str(path)) as writer:
+        for number, latitude, longitude in nodes:
+            where = (longitude, latitude)
+            writer.add_node(osmium.osm.mutable.Node(id=number, location=where, version=1))
+        for number, (ends, tags) in enumerate(ways):
+            writer.add_way(osmium.osm.mutable.Way(id=number + 9, nodes=ends, tags=tags, version=1))
+    lines = read_roads(path)
+    assert [line.road_class for line in lines] == ["residential"] * 2 + ["cycleway", "path"]
+    found = street_map(lines)
     assert (len(found.points), len(found.tails)) == (4, 7)
+    path.write_bytes(b"no extract")
+    with pytest.raises(DataError, match="damaged or no OpenStreetMap"):
+        read_roads(path)
+
+
+def test_a_fit_file_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("fitdecode")
+    points = walk(5)
+    (tmp_path / "a.fit").write_bytes(fit_file(points))
+    ride = read_ride(tmp_path / "a.fit")
+    assert ride.positions == pytest.approx(np.array([point[:2] for point in points]), abs=1e-6)
+    assert "sensor readings" in ride.beside

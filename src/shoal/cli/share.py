@@ -27,7 +27,10 @@ Examples:
 @app.command(epilog=EXAMPLES)
 def share(
     rides: Annotated[
-        list[str], typer.Argument(metavar="RIDES", help="GPX files or folders, or: status, attack")
+        list[str],
+        typer.Argument(
+            metavar="RIDES", help="Files (GPX, FIT, TCX, KML, GeoJSON), folders; or: status, attack"
+        ),
     ],
     *,
     out: Annotated[
@@ -40,7 +43,7 @@ def share(
         Path | None, option("GEOJSON", "Hide it in this district, not its public square.")
     ] = None,
     roads: Annotated[
-        Path | None, option("FILE", "Roads: GeoJSON lines, or an OSM extract (.osm).")
+        Path | None, option("FILE", "Roads: GeoJSON lines, or an OSM extract (.osm, .osm.pbf).")
     ] = None,
     goals: Annotated[
         Path | None, option("FILE", "Places declared before riding: CSV of lat,lon,track.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,18 +16,30 @@ import numpy as np
 
 from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
+from shoal.data.formats import FIT, GEOJSON, GPX, KML, TCX, FileFormat, format_of, read_known
 from shoal.share.maps import Line
 
 LARGEST_FILE = 2**28  # bytes of a file that is read whole
 EXTRACTS = (
     "maps of roads are free: cut a region at https://extract.bbbike.org (GeoJSON or OSM XML), or "
-    "take one from https://download.geofabrik.de and turn it into XML with `osmium cat "
-    "x.osm.pbf -o x.osm`; give it with --roads"
+    "take one from https://download.geofabrik.de (.osm.pbf); give it with --roads"
 )
-STRIPPED = {
-    "time": "clock times", "ele": "altitude", "hr": "heart rate", "cad": "cadence",
-    "atemp": "temperature", "power": "power", "speed": "speed", "name": "names",
-    "creator": "the device", "desc": "descriptions", "cmt": "comments",
+STRIPPED = {  # words of files of rides, in small letters, and what they carry
+    "time": "clock times", "when": "clock times", "coordtimes": "clock times",
+    "times": "clock times", "timestamp": "clock times", "ele": "altitude",
+    "altitudemeters": "altitude", "hr": "heart rate", "heartratebpm": "heart rate",
+    "cad": "cadence", "cadence": "cadence", "atemp": "temperature", "power": "power",
+    "watts": "power", "speed": "speed", "calories": "totals", "totaltimeseconds": "totals",
+    "distancemeters": "totals", "name": "names", "creator": "the device", "desc": "descriptions",
+    "description": "descriptions", "cmt": "comments", "notes": "comments",
+}  # fmt: skip
+WORD = re.compile(r"""[<\s:"']([a-z]+)(?=[>\s="':/])""")
+ONE_RIDE = (GPX, FIT, TCX, KML, GEOJSON)
+RIDE_FILES = "GPX, FIT, TCX, KML or GeoJSON"
+RIDE_SUFFIXES = (".gpx", ".fit", ".tcx", ".kml", ".geojson")
+NO_ROADS = {  # classes of OpenStreetMap on which nobody rides, or which are not built
+    "motorway", "motorway_link", "construction", "proposed", "abandoned", "razed", "platform",
+    "raceway", "bus_guideway", "elevator", "corridor",
 }  # fmt: skip
 
 
@@ -51,48 +64,48 @@ class Goal(NamedTuple):
 
 
 def read_ride(path: Path) -> Ride:
-    """Return the positions of a GPX or GeoJSON file, all of its tracks one after the other."""
-    text = _text(path)
-    if path.suffix.lower() == ".gpx":
-        places, beside = _gpx(text, path)
-    elif path.suffix.lower() in (".geojson", ".json"):
-        features = list(_features(text, path))
-        beside = {key for one in features for key in one.get("properties") or {}}
-        places = [(y, x) for one in features for x, y in _coordinates(one.get("geometry") or {})]
-    else:
-        raise InputError(f"{path.name} is no GPX or GeoJSON file; export the ride as GPX")
-    positions = np.array(places, dtype=float).reshape(-1, 2)
-    if len(positions) < 2 or not np.isfinite(positions).all() or np.abs(positions[:, 0]).max() > 90:
+    """Return the positions of one ride, all tracks of its file one after the other.
+
+    The file is GPX, KML, TCX, FIT or GeoJSON. Refuses files with the history of many days.
+    """
+    known = _format_of(path)
+    if known not in ONE_RIDE:
+        raise InputError(f"{path.name} is {known.name}; give each ride as {RIDE_FILES}")
+    table = read_known(path, known)
+    positions = table.select("lat", "lon").to_numpy().astype(float)
+    if len(positions) < 2:
         raise DataError(f"{path.name} holds no track of two positions in degrees; leave it out")
-    named = sorted({STRIPPED[name] for name in beside if name in STRIPPED})
-    return Ride(path, positions, tuple(named))
+    if known is FIT:
+        return Ride(path, positions, ("clock times", "sensor readings", "the device"))
+    words = set(WORD.findall(path.read_text(encoding="utf-8-sig", errors="replace").lower()))
+    beside = {what for name, what in STRIPPED.items() if name in words}
+    return Ride(path, positions, tuple(sorted(beside)))
+
+
+def _format_of(path: Path) -> FileFormat:
+    """Return the format of a file by its content; refuse files that are too large or no text."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            most = LARGEST_FILE >> 20
+            raise DataError(f"{path.name} is larger than {most} MiB; give each ride as a file")
+        return format_of(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; check the name") from None
 
 
 def read_rides_of(paths: Sequence[Path]) -> list[Ride]:
-    """Return the rides of files and of folders, whose GPX and GeoJSON files are taken by name."""
+    """Return the rides of files and of folders, whose files are taken by suffix, in order."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = [*path.glob("*.gpx"), *path.glob("*.GPX"), *path.glob("*.geojson")]
-            files += sorted(set(inside))
+            files += sorted(one for one in path.iterdir() if one.suffix.lower() in RIDE_SUFFIXES)
         elif path.is_file():
             files.append(path)
         else:
-            raise InputError(f"{path} is no file and no folder; name rides as GPX or GeoJSON")
+            raise InputError(f"{path} is no file and no folder; name rides as {RIDE_FILES}")
     if not files:
-        raise InputError("no ride is named; give GPX files, or a folder that holds some")
+        raise InputError(f"no ride is named; give {RIDE_FILES} files, or a folder of them")
     return [read_ride(file) for file in files]
-
-
-def _gpx(text: str, path: Path) -> tuple[list[tuple[float, float]], set[str]]:
-    root = _xml(text, path)
-    beside = {element.tag.rpartition("}")[2] for element in root.iter()}
-    beside |= {"creator"} if root.get("creator") else set()
-    found = [e for e in root.iter() if e.tag.rpartition("}")[2] in ("trkpt", "rtept")]
-    try:
-        return [(float(e.attrib["lat"]), float(e.attrib["lon"])) for e in found], beside
-    except (KeyError, ValueError):
-        raise DataError(f"{path.name} holds a position without numbers lat and lon") from None
 
 
 def read_goals(path: Path) -> list[Goal]:
@@ -119,13 +132,8 @@ def read_goals(path: Path) -> list[Goal]:
 
 
 def read_roads(path: Path) -> list[Line]:
-    """Return the lines of a road map: GeoJSON lines, or an OSM extract as XML through osmnx."""
-    if path.name.lower().endswith(".pbf"):
-        raise InputError(
-            f"{path.name} is a compressed extract; turn it into XML with `osmium cat {path.name} "
-            f"-o {path.name.removesuffix('.pbf')}`, and give that"
-        )
-    if path.suffix.lower() in (".osm", ".xml"):
+    """Return the lines of a road map: GeoJSON lines, or an OSM extract (.osm, .osm.pbf)."""
+    if path.suffix.lower() in (".osm", ".pbf", ".xml", ".bz2"):
         return _osm(path)
     lines = []
     for feature in _features(_text(path), path):
@@ -146,19 +154,39 @@ def read_roads(path: Path) -> list[Line]:
 
 
 def _osm(path: Path) -> list[Line]:
+    """Return the roads of an OpenStreetMap extract, read by pyosmium without any network."""
     try:
-        import osmnx
+        import osmium
     except ImportError:
         raise InputError(
-            "OpenStreetMap extracts need osmnx; install it with `pip install 'shoal[roads]'`, or "
-            "give GeoJSON lines"
+            f"{path.name} is an OpenStreetMap extract, which needs pyosmium; install it with `pip "
+            "install 'shoal[osm]'`, or give GeoJSON lines"
         ) from None
-    graph = osmnx.graph_from_xml(path, simplify=False)
-    where = {node: (float(d["x"]), float(d["y"])) for node, d in graph.nodes(data=True)}
-    return [
-        Line((where[a], where[b]), True, str(said.get("highway", "")))
-        for a, b, said in graph.edges(data=True)
-    ]
+    if not path.is_file():
+        raise InputError(f"{path} is no file; {EXTRACTS}")
+    lines = []
+    try:
+        for way in osmium.FileProcessor(str(path)).with_locations():
+            if way.is_way() and way.tags.get("highway", "construction") not in NO_ROADS:
+                lines += _lines_of_way(way)
+    except RuntimeError:
+        raise DataError(f"{path.name} is damaged or no OpenStreetMap extract; {EXTRACTS}") from None
+    if not lines:
+        raise DataError(f"{path.name} holds no lines of roads; {EXTRACTS}")
+    return lines
+
+
+def _lines_of_way(way: Any) -> list[Line]:
+    """Return the line of one OpenStreetMap way; none where its nodes were cut away."""
+    tags, nodes = way.tags, [node for node in way.nodes if node.location.valid()]
+    one_way = tags.get("oneway", "yes" if tags.get("junction") == "roundabout" else "no")
+    if tags.get("oneway:bicycle") == "no":
+        one_way = "no"
+    places = tuple((node.location.lon, node.location.lat) for node in nodes)
+    ordered = places[::-1] if one_way == "-1" else places
+    if len(ordered) < 2:
+        return []
+    return [Line(ordered, one_way in ("yes", "true", "1", "-1"), tags["highway"])]
 
 
 def read_rings(path: Path) -> list[list[tuple[float, float]]]:
@@ -229,15 +257,3 @@ def _features(text: str, path: Path) -> Iterator[dict[str, Any]]:
         yield data
     else:
         yield {"geometry": data, "properties": {}}
-
-
-def _coordinates(geometry: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    parts, kind = geometry.get("coordinates") or [], geometry.get("type")
-    if kind == "Point":
-        parts = [parts]
-    elif kind == "MultiLineString":
-        parts = [place for part in parts for place in part]
-    elif kind not in ("LineString", "MultiPoint"):
-        return
-    for place in parts:
-        yield float(place[0]), float(place[1])

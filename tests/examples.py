@@ -31,6 +31,7 @@ from shoal.events.secrets import Events
 from shoal.geometry.body import symmetric_hull
 from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.lift import Leakage
+from shoal.mechanisms.person import EachPerson
 from shoal.mechanisms.plans import Measured
 from shoal.mechanisms.queries import ExternalQuery, RunningStream, count, histogram, in_steps
 from shoal.mechanisms.table import MECHANISMS
@@ -198,6 +199,7 @@ def _made() -> Iterator[Any]:
     yield sums
     yield RunningStream.begin(sums)
     yield RunningStream.begin(sums).state
+    yield EachPerson()
     uneven = MarkovChain.of([[0.95, 0.05], [0.4, 0.6]], states=["a", "b"], length=20)
     yield calibrate(count("ab", "b"), EachEntry(), uneven, epsilon=6, mechanism="steps")
     hidden = MECHANISMS["mask-online"].calibrate(TASKS["event-rises"], Fraction(1, 2))

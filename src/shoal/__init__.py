@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         leakage as leakage,
         lift as lift,
     )
+    from shoal.mechanisms.person import EachPerson as EachPerson
     from shoal.mechanisms.queries import (
         count as count,
         histogram as histogram,

@@ -23,6 +23,7 @@ from shoal.core.task import EachEntry, Model, Query, Secrets, Task
 from shoal.events.event import at_least, visit
 from shoal.events.pairs import Event, SecretPairs
 from shoal.events.secrets import Events
+from shoal.mechanisms.person import EachPerson
 from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.mechanisms.table import MECHANISMS
 from shoal.mechanisms.variables import VariableSum
@@ -238,6 +239,10 @@ TASKS: dict[str, Task] = {
                 )
             ]
         ),
+    ),
+    "person": task(weighted_sum(ABC, weights), three, secrets=EachPerson()),
+    "person-shares": task(
+        histogram(ABC, relative=True, length=80), chain(WEAK, ABC, 8), secrets=EachPerson()
     ),
     "number-mean": task(number_mean(low=0, high=1, records=6), _numbers()),
     "number-histogram": task(number_histogram([0, "0.4", 1]), _numbers()),

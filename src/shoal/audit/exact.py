@@ -33,6 +33,7 @@ from shoal.core.task import (
 )
 from shoal.core.walk import Coded, Walk, backward, by_value, forward
 from shoal.mechanisms.optimal_table import Tabulated
+from shoal.mechanisms.person import each_person
 from shoal.mechanisms.plans import Measured, Rounds, eta_above, keeps_total
 from shoal.mechanisms.queries import LinearQuery, Running, linear
 from shoal.mechanisms.table import MECHANISMS, loss_as_drawn
@@ -120,6 +121,8 @@ def _noise_audit(
     """
     found = _findings(task, body, known, promised, curve)
     lower, upper, worst = _largest(found)
+    if each_person(task.secrets):  # what one entry tells is only a part of it
+        upper = max(upper, _grouped(task, eta_above(body.eta)))
     return Audit(
         mechanism=name,
         asked=task.query.describe(),

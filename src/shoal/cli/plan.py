@@ -16,6 +16,7 @@ from shoal.core.numbers import ratio, significant
 if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.core.task import Task
+    from shoal.mechanisms.person import Protection
     from shoal.spec.request import Request
 
 app = options.new_app()
@@ -215,6 +216,7 @@ def plan(
             rows = {**comparison.alternatives, own.mechanism: own}
             every = request.data.every
             comparison = replace(comparison, plan=own, alternatives=rows, every=every)
+        asked = _prices(comparison)
     if comparison.every is None and not watch.cut:
         from shoal.cli.plan_cache import keep_plan
 
@@ -222,9 +224,11 @@ def plan(
     view: PlanView | None = plan_act("show_plan", comparison.plan)
     if as_json:
         more = {} if view is None else view.more(comparison.plan)
-        show.print_json({**comparison_json(comparison, cut=bool(watch.cut)), **more})
+        costs = {"prices": [_price_json(price) for price in asked]} if asked else {}
+        show.print_json({**comparison_json(comparison, cut=bool(watch.cut)), **more, **costs})
     else:
         _print(comparison, request, print_noise if view is None else view.tell)
+        _print_prices(asked)
     if save is not None:
         from shoal.data.write import atomic_write
 
@@ -253,6 +257,34 @@ def _print(
     out.print(show.paragraphs(comparison.plan.explain()))
     out.print()
     tell(comparison)
+
+
+def _prices(comparison: RowComparison) -> tuple[Protection, ...]:
+    """Return what hiding each entry and each person costs; empty for plans about parts."""
+    from shoal.mechanisms.person import prices
+
+    return () if comparison.every is not None else prices(comparison.plan)
+
+
+def _print_prices(asked: tuple[Protection, ...]) -> None:
+    """Print one sentence for each price."""
+    if asked:
+        out = show.console()
+        out.print()
+        out.print(show.paragraphs("\n".join(price.describe() for price in asked)))
+
+
+def _price_json(price: Protection) -> dict[str, Any]:
+    """Return a price for JSON; the error of one value is None where nothing hides it."""
+    refused = price.found if isinstance(price.found, str) else None
+    error = price.error
+    return {
+        "hides": f"each {price.what}",
+        "entries": price.entries,
+        "mechanism": None if isinstance(price.found, str) else price.found.mechanism,
+        "error": None if error is None else error.expected,
+        "refused": refused,
+    }
 
 
 def print_noise(comparison: RowComparison) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
@@ -81,6 +81,15 @@ def entry_of(query: Query) -> str:
     Queries about sequences and records need not say it: there an entry is one value of them.
     """
     return getattr(query, "entry", "one value of the data")
+
+
+def moved_together(query: Query, entries: int) -> Fraction:
+    """The most the answer moves, in the l1 norm, when up to `entries` entries of a series change.
+
+    A query that knows less than `entries` times `lipschitz` says so in its `moved_by`.
+    """
+    own: Callable[[int], Fraction] | None = getattr(query, "moved_by", None)
+    return entries * query.lipschitz if own is None else own(entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

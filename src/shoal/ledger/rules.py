@@ -17,7 +17,7 @@ from shoal.core.charge import NOTIONS, Alone, Part, PerPair, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import Model, each_entry, entry_of
+from shoal.core.task import Model, each_entry, entry_of, moved_together
 from shoal.events.secrets import Events
 from shoal.ledger.totals import (
     Conversions,
@@ -172,7 +172,8 @@ def own_guarantee(tally: Tally, conversions: Conversions) -> Total | str:
 def group(tally: Tally, conversions: Conversions) -> Total | str:
     """n·Ση, n the most entries tied to a pair of any charge under a model of any charge.
 
-    Covers any secret. rules.md, section 2.
+    Covers any secret. Where all charges read all of the data and n entries together move an answer
+    by less than n times one, that counts. rules.md, section 2.
     """
     n = tied(tally)
     if isinstance(n, str):
@@ -181,8 +182,21 @@ def group(tally: Tally, conversions: Conversions) -> Total | str:
     if eta is None:
         return _no_eta(tally)
     amount = n * eta
+    if not tally.placed:
+        amount = min(
+            amount, sum((count * _together(plan, n) for plan, count in tally), Fraction(0))
+        )
     text = f"group epsilons add to {significant(amount)} for any or all of {n} tied entries"
     return _total(tally, "group", amount, GROUP, text)
+
+
+def _together(plan: Plan, entries: int) -> Fraction:
+    """What a plan with an eta tells about up to `entries` entries at once."""
+    eta, query = entry_eta(plan), plan.task.query
+    assert eta is not None  # the group rule has asked
+    if plan.additive is None:
+        return entries * eta
+    return eta * min(Fraction(entries), moved_together(query, entries) / query.lipschitz)
 
 
 def per_step(tally: Tally, conversions: Conversions) -> Total | str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import shoal.mechanisms.exact
     import shoal.mechanisms.lift
     import shoal.mechanisms.optimal_table
+    import shoal.mechanisms.person
     import shoal.mechanisms.plans
     import shoal.mechanisms.queries
     import shoal.mechanisms.quilt
@@ -53,6 +54,7 @@ FAMILY = Family(
         "staircase": lambda: shoal.noise.knorm.Staircase,
         "linear-query": lambda: shoal.mechanisms.queries.LinearQuery,
         "each-entry": lambda: shoal.core.task.EachEntry,
+        "each-person": lambda: shoal.mechanisms.person.EachPerson,
         "laplace-certificate": lambda: shoal.mechanisms.plans.LaplaceCertificate,
         "group-certificate": lambda: shoal.mechanisms.plans.GroupCertificate,
         "active-quilt": lambda: shoal.mechanisms.quilt.ActiveQuilt,
@@ -98,6 +100,7 @@ FAMILY = Family(
     },
     secrets_sections={
         "each-entry": lambda: shoal.spec.fields.EachEntrySecrets,
+        "each-person": lambda: shoal.spec.fields.EachPersonSecrets,
     },
     query_sections={
         "count": lambda: shoal.spec.fields.CountQuery,

@@ -19,7 +19,7 @@ from shoal.core.numbers import Number, common_step, positive, significant
 from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan, Proof
 from shoal.core.progress import no_time_limit
 from shoal.core.records import Sequences
-from shoal.core.task import Model, Query, Task
+from shoal.core.task import Model, Query, Task, moved_together
 from shoal.mechanisms.queries import ExternalQuery, linear
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace, is_laplace, is_zero_sum
 from shoal.noise.primitives import round_up
@@ -510,18 +510,23 @@ GROUP = "group"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCertificate(Proof):
-    """The number of entries that may change together, and what one of them moves."""
+    """The number of entries that may change together, and what one of them moves.
+
+    `moved` is what all of them move together, where that is less than their number times one.
+    """
 
     kind = "group-certificate"
 
     tied: int
     lipschitz: Fraction
+    moved: Fraction | None = field(default=None, metadata={"later": True})
 
     @property
     def theorem(self) -> str:
+        most = f"{self.tied} × {self.lipschitz}" if self.moved is None else str(self.moved)
         return (
             f"group privacy: changing all {self.tied} tied entries moves the answer by at most "
-            f"{self.tied} × {self.lipschitz} (Song, Wang & Chaudhuri 2017, Section 3.1)"
+            f"{most} (Song, Wang & Chaudhuri 2017, Section 3.1)"
         )
 
     @property
@@ -539,16 +544,17 @@ def refuse_group(task: Task) -> str | None:
 
 
 def calibrate_group(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of scale n·L/ε for n tied entries: sound under any law whatever."""
+    """Laplace noise of scale Δ/ε, Δ what n tied entries move: sound under any law whatever."""
     tied, lipschitz = tied_entries(task), task.query.lipschitz
-    certificate = GroupCertificate(tied, lipschitz)
+    moved = moved_together(task.query, tied)
+    certificate = GroupCertificate(tied, lipschitz, None if moved == tied * lipschitz else moved)
     return laplace_plan(
         task,
         GROUP,
         group_promise(task, epsilon),
-        tied * lipschitz / epsilon,
+        moved / epsilon,
         certificate,
-        rules=lambda eta: (AsGroupDP(tied * eta),),
+        rules=lambda eta: (AsGroupDP(moved * eta / lipschitz),),
     )
 
 
@@ -559,13 +565,19 @@ def group_promise(task: Task, epsilon: Fraction) -> Guarantee:
 
 
 def group_rules(plan: Plan) -> tuple[Composition, ...]:
-    """n·eta for all n tied entries at once, and eta for one."""
-    return (AsGroupDP(tied_entries(plan.task) * entry_level(plan)), *entry_rules(plan))
+    """Δ/scale for all n tied entries at once, and eta for one."""
+    return (AsGroupDP(together(plan, tied_entries(plan.task))), *entry_rules(plan))
 
 
 def group_loss(plan: Plan) -> float:
-    """n·L / scale, n being the tied entries of the plan's own task. Rounds up."""
-    return eta_above(tied_entries(plan.task) * entry_level(plan))
+    """Δ/scale, Δ what the tied entries of the plan's own task move. Rounds up."""
+    return eta_above(together(plan, tied_entries(plan.task)))
+
+
+def together(plan: Plan, entries: int) -> Fraction:
+    """What a plan tells about up to `entries` entries at once: at most `entries` times its eta."""
+    eta, query = entry_level(plan), plan.task.query
+    return eta * min(Fraction(entries), moved_together(query, entries) / query.lipschitz)
 
 
 def tied_entries(task: Task) -> int:

@@ -22,6 +22,7 @@ from shoal.mechanisms.queries import LinearQuery, count, histogram, mean, weight
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Query, Secrets
+    from shoal.mechanisms.person import EachPerson
 
 
 class Section(BaseModel):
@@ -333,6 +334,17 @@ class EachEntrySecrets(SecretsSection):
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> EachEntry:
         return EachEntry()
+
+
+class EachPersonSecrets(SecretsSection):
+    """All entries of each person, who is one series of the data."""
+
+    kind: Literal["each-person"]
+
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> EachPerson:
+        from shoal.mechanisms.person import EachPerson
+
+        return EachPerson()
 
 
 class SteppedQuery(QuerySection):

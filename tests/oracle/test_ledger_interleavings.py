@@ -263,10 +263,14 @@ def test_all_steps_count_between_any_two_sequences(kind: str, tmp_path: Path) ->
     """About the subject and about everybody, in one period or in all of them."""
     steps, eta = step("1/3"), Fraction(1, 4)
     with open_ledger(fresh_ledger(kind, tmp_path), conversions=conversions()) as ledger:
-        charged(ledger, steps, subject="ann", eta=eta)
+        charged(ledger, steps, subject="ann", eta=eta, period="week 1")
         charged(ledger, steps, subject="ann", eta=eta, period="week 2")
-        charged(ledger, steps, subject="town", members=EVERYBODY, eta=eta)
-        for period, times in (("", 2), ("week 2", 1), (None, 3)):
+        charged(ledger, steps, subject="town", members=EVERYBODY, eta=eta, period="week 1")
+        for period, times in (("week 1", 2), ("week 2", 1), (None, 3)):
             total = ledger.spent("ann", period)
             assert total is not None
             assert total.explanation.endswith(f"differ by at most {float(times * eta):g}")
+        charged(ledger, steps, subject="ann", eta=eta)  # of no period: counts with them all
+        everything = ledger.spent("ann", "week 2")
+        assert everything is not None
+        assert everything.explanation.endswith("differ by at most 1")

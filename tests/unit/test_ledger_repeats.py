@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 import shoal
+from shoal.contexts.stream import ContextDay, machine_of
 from shoal.core.charge import Charge
 from shoal.core.errors import CannotCompose, InputError
 from shoal.core.plan import Plan
+from shoal.core.stream import Slot, Step, run_batch
+from shoal.jobs.live import Live, LiveReading
 from shoal.ledger import EVERYBODY, SqlLedger, open_ledger
 from tests.unit.test_ledger_streams import outputs_of
 
@@ -112,6 +115,34 @@ def test_a_day_takes_no_slot_after_a_release_made_under_it(ledger: SqlLedger) ->
     assert stream.read("c", slot=0, **named)[1] == shown  # a slot that is past is not drawn
     stream, _ = stream.read("h", day="2024-03-05", **named)
     assert stream.read("h", **named)[0].state.slot == 2  # the next day goes on
+
+
+def test_a_closed_day_takes_no_slot_of_a_service_or_a_live_job(tmp_path: Path) -> None:
+    """Both keep the state of the day themselves, and ask the ledger before each further slot."""
+    day, events, plan = day_and_plan()
+    where = str(tmp_path / "budget.db")
+    with open_ledger(where) as ledger:
+        names = Slot(subject="ann", period=DAY)
+        (first,) = run_batch([Step(ContextDay(plan, machine_of(plan).init()), names, "h")], ledger)
+        (_, shown) = first.after(), first.output.shown[0]
+        (second,) = run_batch([Step(first.stream, names, "h")], ledger)
+        assert second.after().state.slot == 2
+        counted = given_first_slot(day, events, plan, shown)
+        counted.release([DATA], period=DAY, requester="other", ledger=ledger, subject="ann")
+        (third,) = run_batch([Step(first.stream, names, "h")], ledger)
+        with pytest.raises(CannotCompose, match="takes no further slot"):
+            third.after()
+
+    live = Live.of(plan, b"k" * 32, ledger=where)
+    state, told = live.kind.advance(live, "bob", None, [LiveReading(DAY, 0, "h")])
+    assert "shown" in told[0].cells
+    with open_ledger(where) as ledger:
+        counted = given_first_slot(day, events, plan, told[0].cells["shown"])
+        counted.release([DATA], period=DAY, requester="other", ledger=ledger, subject="bob")
+    state, told = live.kind.advance(live, "bob", state, [LiveReading(DAY, 1, "c")])
+    assert told[0].cells == {}
+    _, told = live.kind.advance(live, "bob", state, [LiveReading("2024-03-05", 0, "h")])
+    assert "shown" in told[0].cells
 
 
 def test_a_day_that_went_on_would_tell_more_than_the_sum() -> None:

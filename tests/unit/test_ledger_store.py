@@ -225,8 +225,11 @@ def test_charges_that_do_not_add_are_refused_even_without_a_limit(ledger: SqlLed
     with pytest.raises(CannotCompose, match="no theorem adds"):
         spend(ledger, TENTH)
     assert content(ledger) == before
-    spend(ledger, TENTH, period="independent")
+    with pytest.raises(CannotCompose, match="name a period in every act"):
+        spend(ledger, TENTH, period="independent of one without a name")
     spend(ledger, TENTH, subject="somebody else")
+    spend(ledger, alone(), subject="somebody", period="one")
+    spend(ledger, TENTH, subject="somebody", period="another")
 
 
 def test_a_conversion_is_computed_once_and_not_under_the_lock(url: str) -> None:

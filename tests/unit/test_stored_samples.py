@@ -137,11 +137,27 @@ def test_a_ledger_verifies_as_it_did(ledger: SqlLedger) -> None:
     assert {e.hash: released(ledger, e) for e in ledger.each_charge()} == LEDGER["releases"]
 
 
-def test_a_ledger_adds_up_as_it_did(ledger: SqlLedger) -> None:
+def test_a_ledger_adds_up_as_it_did(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Period by period, as if each were independent of the others, which version 0.2 believed."""
+    monkeypatch.setattr("shoal.ledger.store.together_with", lambda counts, one: frozenset([one]))
     found = judged_totals(ledger)
     assert len(found) == len(LEDGER["totals"])
     for mine, theirs in zip(found, LEDGER["totals"], strict=True):
         check_total(mine, theirs)
+
+
+def test_periods_that_count_together_tell_no_less_than_each_did(ledger: SqlLedger) -> None:
+    more = 0
+    for mine, theirs in zip(judged_totals(ledger), LEDGER["totals"], strict=True):
+        alone = ledger.together(mine["subject"], mine["period"]) == {mine["period"]}
+        if alone:
+            check_total(mine, theirs)
+        elif "amount_exact" in mine:
+            before = Fraction(theirs["amount_exact"]) * (1 - Fraction(CLOSE))
+            assert mine["charges"] > theirs["charges"]
+            assert Fraction(mine["amount_exact"]) >= before or mine["rule"] != theirs["rule"]
+            more += 1
+    assert more > 0
 
 
 def test_a_stored_ledger_is_continued(ledger: SqlLedger) -> None:

@@ -119,7 +119,7 @@ def _charged(
     refused: dict[int, str],
 ) -> dict[int, list[int]]:
     """The days as the ledger stored them; those it refuses are noted in `refused`."""
-    charges = [charging.charge(plan, census.subjects[u], census.periods[u]) for u in kept]
+    charges = [charging.charge_unit(plan, census, unit, None) for unit in kept]
     outcomes = charging.ledger.settle_all(
         charges,
         lambda places: [_day(plan, shown(kept[place])) for place in places],
@@ -181,6 +181,9 @@ class LiveContexts:
         if before is not None:
             stream = ContextStream(plan, loads(before["state"]), before["day"], before["shown"])
         told = []
+        asked: tuple[str, bool] | None = (
+            None  # the day about which the ledger was asked here, and whether it allows it
+        )
         for row in sorted(rows, key=lambda row: (day_order(str(row.day)), row.at)):
             day, at = str(row.day), int(row.at or 0)
             today = day == stream.day
@@ -188,14 +191,16 @@ class LiveContexts:
             if passed or not 0 <= at < slots:
                 told.append(LiveRow(day, at, late=True))
                 continue
+            try:
+                if asked is None or asked[0] != day:
+                    asked = day, _begin_day(live, subject, day)
+            except InputError:  # a name that no ledger takes
+                told.append(LiveRow(day, at, error=UNUSABLE))
+                continue
+            if not asked[1]:
+                told.append(LiveRow(day, at))
+                continue
             if not today:
-                try:
-                    if not _begin_day(live, subject, day):
-                        told.append(LiveRow(day, at))
-                        continue
-                except InputError:  # a name that no ledger takes
-                    told.append(LiveRow(day, at, error=UNUSABLE))
-                    continue
                 stream = ContextStream.begin(plan, day)
             rng = KeyedRng(live.key, [plan.fingerprint, subject, *row, stream.state.fingerprint])
             stream, shown = stream.read(row.state, slot=at, rng=rng)
@@ -214,7 +219,10 @@ class LiveContexts:
 
 
 def _begin_day(live: Live, subject: str, day: str) -> bool:
-    """Whether the ledger allows the day; one that it refuses shows nothing."""
+    """Whether the ledger allows the day, or its next slots; what it refuses shows nothing.
+
+    The same query may charge its day again, unless a release made under its outputs closed it.
+    """
     if live.ledger is None:
         return True
     try:

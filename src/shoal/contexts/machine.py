@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
@@ -100,6 +100,7 @@ class Mask(Value):
     """What the machines share: names to indices and releases to tables, not stored but rebuilt."""
 
     __slots__ = ("_index", "_tables")
+    can_be_given: ClassVar[bool] = False  # whether a law given all outputs of a day exists
     _index: dict[str, int]
     _tables: dict[Origin, tuple[int, int]]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class OnlineMask(Mask):
     """
 
     kind = "online-mask"
+    can_be_given: ClassVar[bool] = True
 
     days: tuple[DayChain, ...]
     secrets: Events

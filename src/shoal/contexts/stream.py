@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import zip_longest
@@ -159,7 +159,7 @@ class ContextStream(Stream):
             check_day_begun(self.plan, ledger, subject=subject, day=self.day, requester=requester)
         names = Slot(subject=subject, period=self.day, requester=requester, number=wanted)
         today = ContextDay(self.plan, self.state, charged=begun)
-        (result,) = run_batch([Step(today, names, context)], None if begun else ledger, source)
+        (result,) = run_batch([Step(today, names, context)], ledger, source)
         state, charged = result.after().state, self.charged or ledger is not None
         *earlier, shown = ([] if over else self._outputs()) + list(result.output.shown)
         return ContextStream(self.plan, state, self.day, shown, tuple(earlier), charged), shown
@@ -256,7 +256,9 @@ class ShownSlots(NamedTuple):
 class ContextDay:
     """One day of one person: charged once, before anything of it is read.
 
-    `charged` says that a ledger has it, or that none is to be charged any more.
+    `charged` says that a ledger has it, or that none is to be charged any more. Where events are
+    followed the ledger is asked again before each slot, under its lock: a release made under what
+    the day had shown (`DayGiven`) ends the day.
     """
 
     plan: Plan
@@ -264,11 +266,12 @@ class ContextDay:
     charged: bool = False
 
     def price(self, slot: Slot) -> Price:
-        """Return the charge of the day, if it is still to be made."""
-        if self.charged or not slot.read or not slot.subject:
+        """Return the charge of the day, if it is still to be made or may have been closed."""
+        asked = not self.charged or getattr(self.plan.body, "can_be_given", False)
+        if not asked or not slot.read or not slot.subject:
             return Price(slot, None)
         names = slot.subject, slot.period, slot.requester, slot.drawer
-        return Price(slot, _first_charge(self.plan, *names))
+        return Price(slot, replace(_first_charge(self.plan, *names), part=slot.part))
 
     def draw(self, price: Price, reading: Any, rng: Rng) -> ShownSlots:
         """Return what the slots up to the one of the reading show; those before it are not read."""
@@ -290,11 +293,11 @@ class ContextDay:
         return _beginning(self.plan)
 
     def resume(self, price: Price, reading: Any, stored: Release, rng: Rng) -> ShownSlots:
-        """Refuse a day that has begun, unless the slot names the one who draws it.
+        """Go on with a charged day; refuse another beginning, unless the slot names who draws it.
 
         Who lost the state of a stream cannot begin its day again: what was shown cannot be unshown.
         """
-        if not price.slot.drawer:
+        if not self.charged and not price.slot.drawer:
             raise DayBegun(
                 f"day {price.slot.period!r} of subject {price.slot.subject!r} has begun already; "
                 "go on from the stored state of that stream, or begin with the next day"

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -309,14 +309,23 @@ class Part:
     entry with any part of another name (a week, a ward): the caller vouches for that. How entry
     numbers, seconds and names relate is unknown, so parts given in different ways count as
     overlapping. ledger/rules.md, section 10.
+
+    `covers` is when the period that is charged lies, in microseconds since 1970, the second
+    exclusive; None where nobody knows. It says nothing about what of the period is read.
     """
 
     span: tuple[int, int] | None = None
     name: str = ""
     seconds: bool = False
+    covers: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a name with a span, `seconds` without a span, and an invalid span."""
+        """Refuse a name with a span, `seconds` without a span, and invalid spans."""
+        if self.covers is not None and not 0 <= self.covers[0] < self.covers[1]:
+            raise InputError(
+                f"covers is {self.covers}; give the first microsecond since 1970 and the one after "
+                "the last"
+            )
         if self.span is not None and self.name:
             raise InputError(f"part is {self.name!r} and span {self.span}; give one of them")
         if self.seconds and self.span is None:
@@ -340,10 +349,19 @@ class Part:
 
     @property
     def text(self) -> str:
-        """The part as it is stored: "" for all of the data, "0..1440", "0..86400s" or "=name"."""
+        """The part as it is stored: "" for all of the data, "0..1440", "0..86400s" or "=name".
+
+        What the period covers comes before it: "@0..86400000000,=name".
+        """
+        when = "" if self.covers is None else "@{}..{},".format(*self.covers)
         if self.span is None:
-            return f"={self.name}" if self.name else ""
-        return f"{self.span[0]}..{self.span[1]}{'s' if self.seconds else ''}"
+            return f"{when}={self.name}" if self.name else when
+        return f"{when}{self.span[0]}..{self.span[1]}{'s' if self.seconds else ''}"
+
+    @property
+    def within(self) -> Part:
+        """The same entries, without when their period lies."""
+        return self if self.covers is None else replace(self, covers=None)
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -351,6 +369,10 @@ class Part:
         """The part behind its text; the same value for the same text."""
         if not text:
             return WHOLE
+        if text.startswith("@"):
+            when, _, entries = text[1:].partition(",")
+            begins, _, ends = when.partition("..")
+            return replace(Part.stored(entries), covers=(int(begins), int(ends)))
         if text.startswith("="):
             return Part(name=text[1:])
         first, _, second = text.partition("..")
@@ -408,7 +430,8 @@ class PartOf(NamedTuple):
     def charged(self, periods: str) -> dict[str, Any]:
         """What a charge says of it: a part of the series, or a period independent of the others."""
         if check_periods(periods, "every") == "independent":
-            return {"period": self.period}
+            first, last = self.span
+            return {"period": self.period, "part": Part(covers=(first * 10**6, last * 10**6))}
         return {"part": Part(span=self.span, seconds=True)}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from shoal.core.charge import SystemRng
+from shoal.core.charge import WHOLE, Part, SystemRng
 from shoal.core.errors import InputError, LedgerError, ShoalError
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class Slot:
 
     `read` is False where it is public that no reading is taken. `at` says when the reading was
     taken, where steps are counted by readings. `number` is the slot of a day, None for the next.
-    `drawer` names who may draw the same day again after a stop.
+    `drawer` names who may draw the same day again after a stop. `covers` is when the period lies,
+    in microseconds since 1970, the second exclusive; None where nobody knows.
     """
 
     subject: str = ""
@@ -86,6 +87,12 @@ class Slot:
     number: int | None = None
     read: bool = True
     drawer: str = ""
+    covers: tuple[int, int] | None = None
+
+    @property
+    def part(self) -> Part:
+        """The part that a step is charged for: all of a period, with when it lies."""
+        return WHOLE if self.covers is None else Part(covers=self.covers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,7 @@ def _draw_slot(
         state, shown = kind.skip(plan, before, status=status)
     else:
         slot = names(stream.clock.slot(ordinal).day, ordinal)
+        slot = replace(slot, covers=stream.clock.covers(ordinal))
         result = yield kind.step(plan, before, reading[0], slot, ordinal)
         refused = result.lost or isinstance(result.error, OverBudget | CannotCompose | DayBegun)
         if result.error is not None and not refused:

@@ -87,6 +87,18 @@ class Clock:
             return ordinal + 1
         return self.first + ((ordinal - self.first) // self.slots + 1) * self.slots
 
+    def covers(self, ordinal: int) -> tuple[int, int] | None:
+        """Return when the day of a slot lies, in microseconds of UTC; None where there are no days.
+
+        The second is exclusive, and no later than the first of the next day.
+        """
+        if self.slots == 0:
+            return None
+        after = self.day_ends(ordinal)
+        last = min(self.slot(after - 1).ends, self.slot(after).opens)
+        begins = self.slot(after - self.slots).opens
+        return round(begins * 1e6), round(last * 1e6)
+
     @property
     def _span(self) -> int:
         """How many dates one day of the model takes: of more than a day, whole weeks."""

@@ -24,7 +24,6 @@ from sqlalchemy import Connection, Engine, TextClause, create_engine, event, fun
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from shoal.core.charge import Charge
 from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
 from shoal.gateway.copies.head import HeadFile
@@ -34,7 +33,7 @@ from shoal.gateway.tables import METADATA
 from shoal.ledger.accounts import EACH, Limit, check
 from shoal.ledger.rules import standard_conversions
 from shoal.ledger.store import SqlLedger, Within, open_ledger
-from shoal.ledger.totals import Tally
+from shoal.ledger.totals import Tally, more
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -110,9 +109,9 @@ class Store:
         """
         period = None if ever else EACH
         limit = Limit(unit=unit, amount=Fraction(amount), subject=subject, period=period)
-        charge, rules = Charge(plan=plan, subject=subject), standard_conversions()
+        first, rules = more(Tally(), plan), standard_conversions()
         try:
-            await self._in_thread(lambda: check(limit, Tally(), charge, rules))
+            await self._in_thread(lambda: check(limit, Tally(), first, rules))
         except CannotCompose:
             raise not_understood(
                 f"unit is {unit}, and what this stream's plan promises ({plan.guarantee.notion}) "

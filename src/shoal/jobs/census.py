@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.core.charge import PartOf, covered
+from shoal.core.charge import WHOLE, Part, PartOf, covered
 from shoal.core.codec import Floats, Ints
 from shoal.core.records import Sequences
 from shoal.data.rows import coded
@@ -36,7 +36,8 @@ class Census:
     values[bounds[u]:bounds[u + 1]], and its chains begin at `starts`, of which
     first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released;
     `gaps` are its rows without a state that only cut its chains. `members` are the series of each
-    unit, where they are people; else empty.
+    unit, where they are people; else empty. `lies` is when each unit lies, where its period is of
+    the calendar: its first microsecond since 1970, and the one after its last.
     """
 
     subjects: list[str]
@@ -53,6 +54,7 @@ class Census:
     problems: dict[int, str]
     gaps: Ints
     members: list[tuple[str, ...]]
+    lies: list[tuple[int, int]] | None = None
 
     @property
     def units(self) -> int:
@@ -69,6 +71,12 @@ class Census:
         own = self.times[self.bounds[unit] : self.bounds[unit + 1]]
         span = covered(int(own.min()), int(own.max()), self.subjects[unit])
         return PartOf(self.subjects[unit], self.periods[unit], span)
+
+    def period_part(self, unit: int) -> Part:
+        """Return all of a unit as what is charged, with when its period lies if that is known."""
+        if self.lies is None or self.lies[unit][0] < 0:
+            return WHOLE
+        return Part(covers=self.lies[unit])
 
     def lengths(self) -> Ints:
         """Return the number of entries of every chain."""
@@ -127,7 +135,21 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
         problems=problems,
         gaps=gaps if gaps is not None else np.zeros(total, dtype=np.int64),
         members=_members(rows, total) if layout.members == "series" else [()] * total,
+        lies=_lies(rows, bounds, order) if layout.part is not None else None,
     )
+
+
+def _lies(rows: pl.DataFrame, bounds: Ints, order: Ints) -> list[tuple[int, int]]:
+    """Return the first instant of each unit, and the one after its last, in microseconds.
+
+    Days by the wall clock have instants of their own beside their times.
+    """
+    instants = rows["instant" if "instant" in rows.columns else "time"].to_numpy()[order]
+    if not len(instants):
+        return []
+    first = np.minimum.reduceat(instants, bounds[:-1])
+    last = np.maximum.reduceat(instants, bounds[:-1]) + 1
+    return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def _members(rows: pl.DataFrame, total: int) -> list[tuple[str, ...]]:

@@ -141,7 +141,7 @@ class Charging:
         charge = self.charge(plan, census.subjects[unit], census.periods[unit])
         told = "everybody" if layout is not None and layout.members == "everybody" else None
         members = members_of(told, charge.subject, census.members[unit])
-        charge = replace(charge, members=members)
+        charge = replace(charge, members=members, part=census.period_part(unit))
         if layout is None or layout.periods != "parts":
             return charge
         if layout.every is None:  # a column names the parts

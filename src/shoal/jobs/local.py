@@ -231,7 +231,7 @@ def release_files(
     every: str | None = None,
     periods: str | None = None,
     engine: str = "local",
-    ledger: str | None = None,
+    ledger: str | os.PathLike[str] | None = None,
     name: str | None = None,
     period: str = "",
     requester: str = "",
@@ -269,7 +269,8 @@ def release_files(
         series=series, time=time, gap=pause, group=group, period=period_column, every=every,
         periods=periods, members=members, **calendar(plans, time, period_column), **_known(rows),
     )  # fmt: skip
-    charged: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
+    where = None if ledger is None else os.fspath(ledger)
+    charged: dict[str, Any] = {"ledger": where, "period": period, "requester": requester}
     rest = {"name": name, "memory": memory, "skip_bad": skip_bad, "seed": seed, **charged}
     return _run(Job.of(plans, data, out=out, layout=layout, **rest), engine, epsilon)
 

@@ -164,6 +164,8 @@ def tidy_schema(layout: Layout) -> dict[str, Any]:
     schema: dict[str, Any] = dict.fromkeys(layout.owners, pl.String)
     if layout.time is not None:
         schema["time"] = pl.Int64
+    if layout.on_the_wall:
+        schema["instant"] = pl.Int64
     schema |= {role: pl.Float64 for role in layout.columns if role.startswith("number ")}
     return {**schema, "state": pl.Int32}
 
@@ -288,7 +290,8 @@ def _timed(
     """Return the columns `time` and perhaps `period`, and the mask of rows without a time.
 
     Times are whole microseconds, 0 where `missing` is true. The mask is None when no time is
-    missing. `period`, and `time` of daily and weekly layouts, follow the wall clock of the zone.
+    missing. `period`, and `time` of daily and weekly layouts, follow the wall clock of the zone;
+    `instant` is then the same time whatever the zone, where the rows name their own.
     """
     present = column.filter(~missing) if missing.any() else column
     owners = subjects.filter(~missing) if missing.any() else subjects
@@ -297,6 +300,7 @@ def _timed(
         found["wall"] = clock(present, source, layout.tz, layout.unit)
     if layout.on_the_wall:  # slots of a day are by the wall clock
         found["time"] = found["wall"]
+        found["instant"] = microseconds(present, source, unit=layout.unit)
     else:
         found["time"] = microseconds(
             present, source, unit=layout.unit, tz=layout.tz, series=owners.fill_null("")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from shoal.core.errors import (
 )
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.ledger.periods import part_in_series, periods_together
 from shoal.ledger.rules import WAYS_OUT, any_total, least_total
 from shoal.ledger.schema import NO_LINK, Head
 from shoal.ledger.totals import Conversions, NotConverted, Tally, from_counts, more, sum_eta
@@ -30,6 +31,10 @@ UNITS = ("eta", "epsilon")
 LARGEST_LIMIT = Fraction(10) ** 300  # of a limit: totals are told as floats
 SPARE = 64  # charges of one kind for which room is looked for at once
 USUAL = 4  # charges of one kind from which on more of it are expected
+NAME_PERIODS = (
+    "name a period in every act, the same one for the same data (a charge without a name counts "
+    "together with every period of its subject)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +69,14 @@ class Limit:
         """What the limit is on; a later limit on the same replaces an earlier one."""
         return self.unit, self.subject, self.period, self.requester
 
-    def matches(self, subject: str, period: str, requester: str) -> bool:
-        """Whether a charge with these names comes under this limit."""
+    def matches(self, subject: str, periods: Collection[str], requester: str) -> bool:
+        """Whether a charge with these names comes under this limit.
+
+        `periods` are all that count together with the period of the charge.
+        """
         return (
             self.subject in (EACH, subject)
-            and self.period in (None, EACH, period)
+            and (self.period in (None, EACH) or self.period in periods)
             and self.requester in (None, EACH, requester)
         )
 
@@ -92,13 +100,13 @@ def _short(amount: Fraction) -> str:
     return str(amount) if -LARGEST_LIMIT < amount < LARGEST_LIMIT else "larger than that"
 
 
-def check(limit: Limit, spent: Tally, charge: Charge, conversions: Conversions, n: int = 1) -> None:
-    """Refuse, with OverBudget, n charges that take the spending above the limit.
+def check(limit: Limit, spent: Tally, after_it: Tally, conversions: Conversions) -> None:
+    """Refuse, with OverBudget, charges that take the spending above the limit.
 
     Amounts are compared as exact rationals. CannotCompose when the spending has no total in the
     limit's unit.
     """
-    after = _amount(limit, more(spent, charge.plan, charge.part, n), conversions)
+    after = _amount(limit, after_it, conversions)
     if after <= limit.amount:
         return
     before = _amount(limit, spent, conversions) if spent else Fraction(0)
@@ -213,16 +221,15 @@ class Judge:
         moment = (kind, self.policy.seq, self.everybody.head)
         if account.room[1] > 0 and account.room[0] == moment:
             return None
-        own = (*self.policy.limits.get(EACH, ()), *self.policy.limits.get(subject, ()))
-        names = (subject, charge.period, charge.requester)
-        limits = tuple(limit for limit in own if limit.matches(*names))
-        key = (frozenset(account.counts.items()), self.everybody.head, kind, limits)
+        limits = (*self.policy.limits.get(EACH, ()), *self.policy.limits.get(subject, ()))
+        own = tuple(limit for limit in limits if limit.subject in (EACH, subject))
+        key = (frozenset(account.counts.items()), self.everybody.head, kind, own)
         if key not in self._known:
             counts = account.counts + self.everybody.counts
-            self._known[key] = self._verdict(counts, charge, limits)
+            self._known[key] = self._verdict(counts, charge, own)
             stored = bool(self.everybody.head.hash) or self.everybody.head == NO_LINK
             usual = self._known[key] is None and stored and account.counts[kind] >= USUAL
-            if usual and self._has_room(counts, charge, limits):
+            if usual and self._has_room(counts, charge, own):
                 account.room = (moment, SPARE)
         return self._known[key]
 
@@ -250,15 +257,22 @@ class Judge:
         unreadable = self._unreadable(counts)
         if unreadable is not None:
             return unreadable
-        everyone = tally(counts, self.plan, charge.period)
+        together = together_with(counts, charge.period, charge.part.text)
+        part = _part_read(Kind.of(charge), together)
+        everyone = tally(counts, self.plan, together)
         try:
-            any_total(more(everyone, charge.plan, charge.part, n), self.conversions)
+            any_total(more(everyone, charge.plan, part, n), self.conversions)
             for limit in limits:
+                if not limit.matches(limit.subject, together, charge.requester):
+                    continue
                 own = None if limit.requester is None else charge.requester
-                period = None if limit.period is None else charge.period
-                narrow = own is not None or period is None
-                spent = tally(counts, self.plan, period, own) if narrow else everyone
-                check(limit, spent, charge, self.conversions, n)
+                periods = None if limit.period is None else together
+                narrow = own is not None or periods is None
+                spent = tally(counts, self.plan, periods, own) if narrow else everyone
+                after = more(spent, charge.plan, charge.part if periods is None else part, n)
+                check(limit, spent, after, self.conversions)
+        except CannotCompose as refusal:
+            return _with_periods(refusal, charge.period, together)
         except BudgetError as refusal:
             return refusal
         return None
@@ -282,21 +296,58 @@ class Judge:
         return None
 
 
+def _with_periods(refusal: CannotCompose, period: str, together: frozenset[str]) -> CannotCompose:
+    """Return the refusal, saying which other periods count together with that of the charge."""
+    others = sorted(together - {period})
+    if not others:
+        return refusal
+    shown = ", ".join(map(repr, others[:3])) + (", …" if len(others) > 3 else "")
+    return CannotCompose(
+        f"{refusal.reason}; period {period!r} may hold the same data as {shown}, so they count "
+        "together",
+        (NAME_PERIODS, *refusal.ways_out),
+    )
+
+
+def together_with(counts: Mapping[Kind, int], period: str, part: str = "") -> frozenset[str]:
+    """Return the periods that count together with one, in which a charge reads a part.
+
+    `counts` holds all charges about the subject and about everybody.
+    """
+    if all(kind.period == period for kind in counts):
+        return frozenset([period])
+    for kind in counts:
+        _part(kind)  # refuses what cannot be read
+    return periods_together(
+        [*((kind.period, kind.part) for kind in counts), (period, part)], period
+    )
+
+
 def tally(
-    counts: Counter[Kind],
+    counts: Mapping[Kind, int],
     plan: Callable[[str], Plan],
-    period: str | None = None,
+    periods: frozenset[str] | None = None,
     requester: str | None = None,
 ) -> Tally:
-    """Kinds of charges as the rules add them: those of one period and requester, or of all."""
+    """Return the kinds of charges as the rules add them: of some periods and requester, or of all.
+
+    Where several periods count together, each charge reads a part of the subject's series.
+    """
     found: Counter[tuple[Plan, Part]] = Counter()
     for kind, times in counts.items():
-        if period in (None, kind.period) and requester in (None, kind.requester):
-            found[plan(kind.plan), _part(kind)] += times
+        if (periods is None or kind.period in periods) and requester in (None, kind.requester):
+            found[plan(kind.plan), _part_read(kind, periods)] += times
     return from_counts(found)
 
 
+def _part_read(kind: Kind, periods: frozenset[str] | None) -> Part:
+    """Return what a charge reads of the data that these periods hold together."""
+    part = _part(kind)
+    return part if periods is None or len(periods) == 1 else part_in_series(kind.period, part)
+
+
 def _part(kind: Kind) -> Part:
+    """Return the part of a kind of charge; refused where it cannot be read."""
     try:
         return Part.stored(kind.part)
     except (ValueError, TypeError, AttributeError):

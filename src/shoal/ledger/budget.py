@@ -223,15 +223,15 @@ def left_of(ledger: Any, subject: str, period: str = "") -> Left:
     if not subject:
         raise InputError("subject is empty; say whose budget is asked about")
     totals = {one: ledger.spent(subject, one) for one in (period, None)}
-    charges = ledger.charges(subject)
+    charges, together = ledger.charges(subject), ledger.together(subject, period)
     found = []
     for limit in ledger.limits():
-        if limit.requester is None and limit.matches(subject, period, ""):
+        if limit.requester is None and limit.matches(subject, together, ""):
             over = None if limit.period is None else period
-            mine = [entry for entry in charges if over in (None, entry.period)]
+            mine = [one for one in charges if over is None or one.period in together]
             found.append(_left(ledger, limit, totals[over], mine))
     if not found:
-        mine = [one for one in charges if one.period == period]
+        mine = [one for one in charges if one.period in together]
         found = [_left(ledger, None, totals[period], mine)]
     return min(found, key=lambda one: one.amount if one.amount is not None else math.inf)
 

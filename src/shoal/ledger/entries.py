@@ -133,16 +133,18 @@ def checked_release(release: Release, plan: Plan) -> Release:
 
 
 def asked_for(charge: Charge) -> tuple[str, ...]:
-    return charge.plan.fingerprint, charge.subject, charge.period, charge.part.text
+    """Return what a key stands for: plan, subject, period and part, whenever the period lies."""
+    return charge.plan.fingerprint, charge.subject, charge.period, charge.part.within.text
 
 
 def check_same(stored: Entry, charge: Charge) -> None:
     """Refuse a key that was used for something else, or for a release of other members' data."""
-    names = ("plan", "subject", "period", "part")
-    pairs = zip(names, asked_for(charge), strict=True)
-    different = [name for name, value in pairs if getattr(stored, name) != value]
-    if different == ["part"] and charge.part.seconds and f"{stored.part}s" == charge.part.text:
-        return  # an earlier version stored spans of seconds without their unit
+    entries = stored.part.partition(",")[2] if stored.part.startswith("@") else stored.part
+    if charge.part.seconds and f"{entries}s" == charge.part.within.text:
+        entries += "s"  # an earlier version stored spans of seconds without their unit
+    held = {"plan": stored.plan, "subject": stored.subject, "period": stored.period}
+    pairs = zip((held | {"part": entries}).items(), asked_for(charge), strict=True)
+    different = [name for (name, value), asked in pairs if value != asked]
     if different:
         raise InputError(
             f"key is {charge.key!r}, which was used for a release of another "

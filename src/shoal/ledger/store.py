@@ -22,7 +22,7 @@ from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import Shown
 from shoal.core.stream import Transaction
-from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
+from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally, together_with
 from shoal.ledger.charging import ChargeService, LedgerTransaction, Outcome, Sample
 from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.entries import (
@@ -250,12 +250,12 @@ class SqlLedger(Shown):
             found = load_accounts(connection, [subject, EACH])
             counts = found[subject].counts + found[EACH].counts
             each = period == EACH
-            periods = sorted({kind.period for kind in counts}) if each else [period]
+            asked = _accounts_in(counts) if each else [_account_of(counts, period)]
             plan = partial(self._service.cache.plan, connection)
-            tallies = [tally(counts, plan, one, requester) for one in periods]
+            tallies = [tally(counts, plan, one, requester) for one in asked]
             steps = not each and any(plan.by_step for plan, _ in tallies[0])
             none: Etas = [(None, 0)]
-            etas = _etas(connection, subject, period, requester) if steps else none
+            etas = _etas(connection, subject, asked[0], requester) if steps else none
             return tallies, etas
 
         tallies, etas = self.database.read(work)
@@ -285,25 +285,36 @@ class SqlLedger(Shown):
             for one in sorted({kind.period for kind in counts}):
                 if period not in (None, one):
                     continue
-                found = tally(counts, self.plan, one, requester)
+                together = together_with(counts, one)
+                found = tally(counts, self.plan, together, requester)
                 if not found:
                     continue
                 if found not in known:
                     known[found] = _total(found, conversions)
-                yield name, one, self._with_steps(name, one, requester, found, known[found])
+                total = self._with_steps(name, together, requester, found, known[found])
+                yield name, one, _and_others(total, one, together)
 
     def _with_steps(
         self,
         subject: str,
-        period: str,
+        periods: frozenset[str],
         requester: str | None,
         found: Tally,
         total: Total | CannotCompose,
     ) -> Total | CannotCompose:
         if isinstance(total, CannotCompose) or not any(plan.by_step for plan, _ in found):
             return total
-        etas = self.database.read(lambda c: _etas(c, subject, period, requester))
+        etas = self.database.read(lambda c: _etas(c, subject, periods, requester))
         return told(total, found, etas)
+
+    def together(self, subject: str, period: str) -> frozenset[str]:
+        """Return the periods of a subject that count together with one, itself included.
+
+        Periods that you name are independent of each other: that is what a name claims. One
+        without a name may hold the data of any other, and dates lie in their weeks and months.
+        """
+        found = self.database.read(lambda c: load_accounts(c, [subject, EACH]))
+        return together_with(found[subject].counts + found[EACH].counts, period)
 
     def accounts(self) -> list[tuple[str, str]]:
         """Every subject and period with a charge."""
@@ -467,18 +478,44 @@ def _counted(
     return counted
 
 
-def _etas(connection: Connection, subject: str, period: str | None, requester: str | None) -> Etas:
-    """The etas charged about one subject and about everybody, and how often: in one period and by
+def _account_of(counts: Counter[Kind], period: str | None) -> frozenset[str] | None:
+    """Return the periods that count together with one; None, which is all of them, for None."""
+    return None if period is None else together_with(counts, period)
+
+
+def _accounts_in(counts: Counter[Kind]) -> list[frozenset[str]]:
+    """Return the periods in groups that count together, each group once."""
+    return list(
+        dict.fromkeys(together_with(counts, one) for one in sorted({k.period for k in counts}))
+    )
+
+
+def _and_others(
+    total: Total | CannotCompose, period: str, together: frozenset[str]
+) -> Total | CannotCompose:
+    """Return the total of a period, saying which others it counts together with."""
+    others = sorted(together - {period})
+    if isinstance(total, CannotCompose) or not others:
+        return total
+    shown = ", ".join(repr(name) for name in others[:3]) + (", …" if len(others) > 3 else "")
+    text = f"{total.explanation}; counted together with {len(others)} other period(s) ({shown})"
+    return replace(total, explanation=text)
+
+
+def _etas(
+    connection: Connection, subject: str, periods: frozenset[str] | None, requester: str | None
+) -> Etas:
+    """The etas charged about one subject and about everybody, and how often: in some periods and by
     one requester, where they are named."""
-    named = {"period": period, "requester": requester}
-    given = {name: value for name, value in named.items() if value is not None}
+    given = {} if requester is None else {"requester": requester}
     asked = text(
-        "SELECT eta, count(*) FROM shoal_entries WHERE subject IN (:subject, '*') "
+        "SELECT eta, period, count(*) FROM shoal_entries WHERE subject IN (:subject, '*') "
         "AND (members IS NULL OR members <> '*') "
         + "".join(f"AND {name} = :{name} " for name in given)
-        + "GROUP BY eta"
+        + "GROUP BY eta, period"
     )
-    rows = connection.execute(asked, {"subject": subject, **given})
+    found = connection.execute(asked, {"subject": subject, **given})
+    rows = [(eta, times) for eta, period, times in found if periods is None or period in periods]
     with as_written(f"an eta charged about {subject!r}"):
         return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
 

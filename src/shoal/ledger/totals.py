@@ -97,9 +97,11 @@ def tallied(plans: Iterable[Plan], parts: Iterable[Part] = ()) -> Tally:
 def from_counts(counts: Mapping[tuple[Plan, Part], int]) -> Tally:
     """The same, from counts already taken."""
     plans: Counter[Plan] = Counter()
-    for (plan, _), times in counts.items():
+    read: Counter[tuple[Part, Plan]] = Counter()
+    for (plan, part), times in counts.items():
         plans[plan] += times
-    placed = [(part, plan, times) for (plan, part), times in counts.items() if part != WHOLE]
+        read[part.within, plan] += times
+    placed = [(part, plan, times) for (part, plan), times in read.items() if part != WHOLE]
     return Tally(
         tuple(sorted(plans.items(), key=lambda item: item[0].fingerprint)),
         tuple(sorted(placed, key=lambda item: (str(item[0]), item[1].fingerprint))),
@@ -262,7 +264,8 @@ def unlike(tally: Tally) -> str | None:
         reason = _not_drawn(plan)
         if reason is not None:
             return reason
-    if len(plans) > 1 and any(whole_promises(plan) for plan in plans):
+    promising = any(whole_promises(plan) for plan in plans)
+    if promising and (len(plans) > 1 or tally.placed):
         return (
             "one of them promises something about events over all steps of its stream, and what "
             "such streams tell does not add to anything else about the same path"

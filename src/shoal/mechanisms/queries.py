@@ -571,7 +571,7 @@ class RunningStream(Stream):
             period=slot.period,
             requester=slot.requester,
             key=key,
-            part=Part(span=span),
+            part=Part(span=span, covers=slot.covers),
         )
         return Price(slot, charge)
 

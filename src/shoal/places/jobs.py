@@ -300,7 +300,7 @@ class TraceBatch:
             slot = self.charging.slot(self.plan, subject, period, trace.chain, number)
             # an output of a stream that watches events has a key of its own, whoever asks
             key = slot.key if stream.watched is None else None
-            slot = replace(slot, key=key, at=at)
+            slot = replace(slot, key=key, at=at, covers=self.census.period_part(trace.unit).covers)
         elif at:
             slot = replace(slot, at=at)
         return Step(stream, slot, None if place == SKIPPED else place, rng)

@@ -442,6 +442,7 @@ def _charge(plan: Plan, slot: Slot, eta: Fraction | None, noise: str) -> Charge:
         period=slot.period,
         requester=slot.requester,
         key=slot.key,
+        part=slot.part,
         eta=eta,
         noise=noise,
     )

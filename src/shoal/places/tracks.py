@@ -80,13 +80,18 @@ class TrackColumns:
 class Track(NamedTuple):
     """One independent stretch of a person's readings: steps in order, None where one is missing.
 
-    `times` are those of the steps: of their readings, or on even steps of their beginnings.
+    `times` are those of the steps: of their readings, or on even steps of their beginnings. `part`
+    counts the stretches of one person from 0, where a gap `cut` them. `covers` is when a stretch
+    lies, from its first microsecond since 1970 to the one after its last; None where that is not
+    known or nothing was cut.
     """
 
     user: str
     part: int
     readings: tuple[Any, ...]
     times: tuple[Any, ...] | None = None
+    covers: tuple[int, int] | None = None
+    cut: bool = False
 
 
 def release_tracks(
@@ -215,7 +220,15 @@ def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
             if columns.every is not None:
                 placed, at = _on_steps(placed, at, columns.every)
             stamps = _stamps(at, kind) if kind.is_temporal() else at.tolist()
-            yield Track(str(user), part, tuple(placed), tuple(stamps))
+            gap = columns.gap is not None
+            lies = _covers(seconds[cut]) if kind.is_temporal() and gap else None
+            yield Track(str(user), part, tuple(placed), tuple(stamps), lies, gap)
+
+
+def _covers(seconds: Floats) -> tuple[int, int] | None:
+    """Return the microseconds from the first to the last of these times; None before 1970."""
+    first, last = (round(float(end) * 1e6) for end in (seconds[0], seconds[-1]))
+    return (first, last + 1) if first >= 0 else None
 
 
 def _readings(rows: pl.DataFrame, columns: TrackColumns) -> list[Any]:
@@ -245,8 +258,13 @@ def _stamps(seconds: Floats, kind: Any) -> list[Any]:
     return whole_ones.cast(pl.Datetime("us", getattr(kind, "time_zone", None))).to_list()
 
 
-def period_of(part: int, period: str = "") -> str:
-    """The period under which a ledger is charged for one stretch of a person's readings."""
+def period_of(part: int, period: str = "", *, cut: bool = True) -> str:
+    """Return the period under which a ledger is charged for one stretch of a person's readings.
+
+    Readings that are not `cut` by a gap are one stretch, and the period is the one given.
+    """
+    if not cut:
+        return period
     return f"{period}/{part}" if period else str(part)
 
 
@@ -301,8 +319,9 @@ def _rows(
             elif ledger is None:
                 stream, release = stream.read(reading, rng=rng)
             else:
-                charged = period_of(track.part, period)
+                charged = period_of(track.part, period, cut=track.cut)
                 account: dict[str, Any] = {"subject": track.user, "period": charged}
+                account["covers"] = track.covers
                 if track.times is not None and stream.watched is not None:
                     account["at"] = str(track.times[step])  # its own keys, and readings by time
                 else:

@@ -88,7 +88,8 @@ def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: Rele
             )
         words = "What was charged so far is kept in the ledger: the same command gets it back."
         with show.on_stop(words), ledger_or_nothing(wish.ledger) as opened:
-            _warn_of_stored(opened, table, wish.period)
+            begun = period_of(0, wish.period, cut=columns.gap is not None)
+            _warn_of_stored(opened, table, begun)
             return release_tracks(
                 plan, table, columns, ledger=opened, period=wish.period, notify=notify
             )
@@ -96,7 +97,7 @@ def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: Rele
 
 def _warn_of_stored(opened: SqlLedger, table: pl.DataFrame, period: str) -> None:
     """Tells who was charged in this period before: the same steps come back, not new ones."""
-    charged = {subject for subject, own in opened.accounts() if own == period_of(0, period)}
+    charged = {subject for subject, own in opened.accounts() if own == period}
     again = charged.intersection(table["user"].unique().to_list())
     if again:
         typer.echo(

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shoal.core.errors import InputError
 from shoal.gateway.app import Gateway
+from shoal.gateway.keys import PERSON, Caller, ask_for_key
+from shoal.gateway.problems import Problem
 from tests.gateway.gateway_house import House, running, settings_in
 
 ISSUER, AUDIENCE = "https://id.example", "shoal"
@@ -102,6 +104,34 @@ def test_a_token_stands_for_an_operator_or_a_person(signed_in: House) -> None:
 )
 def test_any_other_token_is_refused_alike(signed_in: House, changed: dict[str, Any]) -> None:
     assert status(signed_in, token(**changed)) == 401
+
+
+def test_a_token_for_a_space_that_does_not_exist_is_refused(signed_in: House) -> None:
+    gone = token(shoal_space="three")
+    assert status(signed_in, gone) == 401
+    body = {"kind": "application", "holder": "viewer"}
+    headers = {"Authorization": f"Bearer {gone}"}
+    assert signed_in.http.post("/v1/keys", json=body, headers=headers).status_code == 401
+
+
+def test_a_token_of_a_forgotten_person_makes_no_key(signed_in: House) -> None:
+    signed_in.ask("PUT", "/v1/people/cleo", "one/operator").raise_for_status()
+    headers = {"Authorization": f"Bearer {token(shoal_kind='person', shoal_person='cleo')}"}
+    made = signed_in.http.post("/v1/keys", json={"kind": "device"}, headers=headers)
+    assert made.status_code == 201
+    signed_in.http.delete("/v1/people/cleo", headers=headers).raise_for_status()
+    again = signed_in.http.post("/v1/keys", json={"kind": "device"}, headers=headers)
+    assert again.status_code == 401
+    device = {"Authorization": f"Bearer {made.json()['token']}"}
+    path = "/v1/people/cleo/streams/s/readings"
+    assert signed_in.http.post(path, json={"state": "0,0"}, headers=device).status_code == 401
+
+
+def test_a_person_forgotten_in_another_worker_makes_no_key(signed_in: House) -> None:
+    """The transaction looks, not only what this worker remembers of the caller."""
+    caller = Caller("one", "oidc:u1", PERSON, "nobody")
+    with pytest.raises(Problem):
+        signed_in.gateway.store.write("one", lambda c: ask_for_key(c, caller, {"kind": "device"}))
 
 
 def test_half_a_setting_is_refused(tmp_path: Path) -> None:

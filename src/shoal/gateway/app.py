@@ -31,6 +31,7 @@ from shoal.gateway.keys import (
     KeyRow,
     Provider,
     Remembered,
+    check_holder,
     holder_of,
     look_up,
     looks_like_token,
@@ -38,6 +39,7 @@ from shoal.gateway.keys import (
     token_of,
 )
 from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
+from shoal.gateway.rates import Rates
 from shoal.gateway.repeats import Reasons
 from shoal.gateway.rounds import Asked, Crowd, Spoiled, take_all, warm_up
 from shoal.gateway.routes import people, plans, streams
@@ -78,6 +80,7 @@ class Gateway:
         self.ticker = Ticker(self.rooms, self.hub, self.seen, self.remembered)
         self.provider = Provider(settings) if settings.oidc_issuer else None
         self.answers = Answers(settings, self.vault)
+        self.rates = Rates(settings.rate, settings.burst)
         self.jobs = Jobs(self.store)
         self.intake: Crowd[Asked, Reasons] = Crowd(
             self._take, groups=GROUPS if self.store.postgres else 1, waiting=settings.waiting
@@ -123,8 +126,9 @@ class Gateway:
         if known is not None:
             return known
         if self.provider is not None and looks_like_token(token):
-            return await asyncio.to_thread(self.provider.caller, token)
-        if self.store.postgres:
+            caller = await asyncio.to_thread(self.provider.caller, token)
+            await self.store.reading(caller.space, partial(check_holder, caller=caller))
+        elif self.store.postgres:
             caller = await self.lookups.ask(token)
         else:
             rows = self.store.glance(ONE_KEY, key=name_of(token))
@@ -133,6 +137,7 @@ class Gateway:
                 raise found
             caller = found
         self.remembered.put(token, caller)
+        self.rates.recognise(token, caller)
         return caller
 
     async def _look_up(self, tokens: list[str]) -> list[Caller | Problem]:
@@ -236,7 +241,7 @@ def create(settings: Settings | None = None) -> FastAPI:
     for kind in (Problem, ShoalError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.add_middleware(streams.Shortcut, house=gateway)
-    app.add_middleware(Guard, settings=gateway.settings)
+    app.add_middleware(Guard, settings=gateway.settings, rates=gateway.rates)
     return app
 
 

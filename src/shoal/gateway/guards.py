@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import time
@@ -14,6 +13,7 @@ from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
 from shoal.gateway.keys import Caller
 from shoal.gateway.problems import MEDIA, Problem, over_limit, problem_of
+from shoal.gateway.rates import Rates
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import ANSWERS
 from shoal.gateway.telemetry import log
@@ -24,17 +24,16 @@ PLAIN = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
-MOST_CALLERS = 100_000
 UNLIMITED = ("/health/live", "/health/ready", "/metrics")
 
 
 class Guard:
     """An ASGI layer around the application."""
 
-    def __init__(self, app: Any, settings: Settings) -> None:
+    def __init__(self, app: Any, settings: Settings, rates: Rates) -> None:
         self._app = app
         self._settings = settings
-        self._rates = Rates(settings.rate, settings.burst)
+        self._rates = rates
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request within the limits of rate and size, and log it without its content.
@@ -45,7 +44,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         began, told = time.perf_counter(), {"status": 500}
-        left = None if scope["path"] in UNLIMITED else self._rates.take(_caller_of(scope))
+        left = None if scope["path"] in UNLIMITED else self._rates.take(scope)
         extra = [*PLAIN, (b"x-request-id", secrets.token_hex(8).encode())]
         if left is not None:
             extra += self._rates.headers(left)
@@ -110,32 +109,6 @@ class Guard:
 
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
-
-
-class Rates:
-    """A bucket of requests for each caller, filled at a steady rate."""
-
-    def __init__(self, rate: float, burst: int) -> None:
-        self._rate, self._burst = rate, burst
-        self._buckets: dict[bytes, tuple[float, float]] = {}
-
-    def take(self, caller: bytes) -> float:
-        """Take one request from the caller's bucket; return how many are left, < 0 if over."""
-        now = time.monotonic()
-        left, at = self._buckets.get(caller, (float(self._burst), now))
-        left = min(float(self._burst), left + (now - at) * self._rate) - 1
-        if len(self._buckets) >= MOST_CALLERS:
-            self._buckets.clear()
-        self._buckets[caller] = (max(left, -1.0), now)
-        return left
-
-    def headers(self, left: float) -> list[tuple[bytes, bytes]]:
-        """Return the headers of the IETF draft on RateLimit for `left` requests."""
-        window = max(1, round(self._burst / self._rate))
-        return [
-            (b"ratelimit-policy", f'"key";q={self._burst};w={window}'.encode()),
-            (b"ratelimit", f'"key";r={max(0, int(left))};t={window}'.encode()),
-        ]
 
 
 class Answers:
@@ -211,12 +184,3 @@ async def respond(problem: Problem, send: Any) -> None:
 
 def _own(who: Caller, name: str) -> dict[str, Any]:
     return {"space": who.space, "key": who.key, "name": name}
-
-
-def _caller_of(scope: Any) -> bytes:
-    """Whose bucket a request is from: its key's, or its address's when it has none."""
-    given = dict(scope["headers"]).get(b"authorization")
-    if given is not None:
-        return hashlib.sha256(given).digest()
-    client = scope.get("client") or ("", 0)
-    return str(client[0]).encode()

@@ -101,6 +101,7 @@ def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -
         if holder not in ("", caller.holder):
             raise missing()
         holder = caller.holder
+        check_holder(connection, caller)  # a person who was forgotten a moment ago makes none
     elif kind == OPERATOR and holder:
         raise not_understood("holder is given; an operator key is the space's, leave it out")
     elif kind == PERSON:
@@ -170,6 +171,15 @@ def holder_of(row: KeyRow | None, token: str, now: float) -> Caller | Problem:
 def not_valid() -> Problem:
     """Return the same problem, status 401, for every kind of invalid key or token."""
     return Problem(401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"})
+
+
+def check_holder(connection: Connection, caller: Caller) -> None:
+    """Refuse the holder of a token whose space or person does not exist, or was forgotten."""
+    space = select(SPACES.c.space).filter_by(space=caller.space)
+    person = select(PEOPLE.c.person).filter_by(space=caller.space, person=caller.holder)
+    wanted = [space, person] if caller.kind == PERSON else [space]
+    if any(connection.execute(each).first() is None for each in wanted):
+        raise not_valid()
 
 
 def write_uses(connection: Connection, used: list[tuple[Caller, float]]) -> None:

@@ -18,6 +18,7 @@ from shoal.core.registry import dumps
 from shoal.gateway import streams
 from shoal.gateway.app import Gateway, create
 from shoal.gateway.calibration import described, keep_plan
+from shoal.gateway.http.connections import bounded_protocol
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.machines import plan_of
 from shoal.gateway.rounds import next_close
@@ -191,7 +192,10 @@ def running(folder: Path, **more: Any) -> Iterator[House]:
     streams.CLOCK = clock
     settings = settings_in(folder, **more)
     app = create(settings)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", access_log=False)
+    protocol: Any = bounded_protocol(settings)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="critical", access_log=False, http=protocol
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

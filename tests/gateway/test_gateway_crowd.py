@@ -271,7 +271,7 @@ def test_an_output_that_comes_from_two_sides_is_sent_once() -> None:
             return list(stored)
 
     async def heard() -> list[bytes]:
-        hub = Hub(Stored(), Seen(), 60.0, 1)  # type: ignore[arg-type]
+        hub = Hub(Stored(), Seen(), heartbeat=60.0, most=1)  # type: ignore[arg-type]
         hub.admit("key")
         frames = hub.follow(Sight("one", "uid", "viewer"), 2, "key", lambda: None)
         told = [await anext(frames)]

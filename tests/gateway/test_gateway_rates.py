@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.gateway.http.rates import MAX_BUCKETS, Rates
 from shoal.gateway.keys import DEVICE, Caller
-from shoal.gateway.rates import MAX_BUCKETS, Rates
 from tests.gateway.gateway_house import House, running
 
 BURST = 5

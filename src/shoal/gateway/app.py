@@ -23,8 +23,10 @@ from shoal.core.errors import LedgerError, ShoalError
 from shoal.gateway import owntracks, telemetry
 from shoal.gateway.calibration import Jobs
 from shoal.gateway.copies.head import check_head
-from shoal.gateway.guards import Answers, Guard, problem_from
+from shoal.gateway.http.guards import Answers, Guard, problem_from
+from shoal.gateway.http.rates import Rates
 from shoal.gateway.hub import Hub
+from shoal.gateway.jumps import JumpWatch, accepted_file, jump_text
 from shoal.gateway.keys import (
     ONE_KEY,
     Caller,
@@ -39,10 +41,9 @@ from shoal.gateway.keys import (
     token_of,
 )
 from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
-from shoal.gateway.rates import Rates
 from shoal.gateway.repeats import Reasons
 from shoal.gateway.rounds import Asked, Crowd, Spoiled, take_all, warm_up
-from shoal.gateway.routes import people, plans, streams
+from shoal.gateway.routes import people, person, plans, streams
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.sight import Seen
 from shoal.gateway.store import ALL, Store
@@ -59,7 +60,9 @@ GROUPS = 2  # transactions of readings under way in a worker: one computes while
 SWITCH = 0.0005  # seconds a thread may hold others up: the writer gives way at every statement
 AWAY = 30.0  # seconds that a database may be away when a worker starts
 RESTART = 0.5  # seconds before what failed is tried again
+SERVER_TIME = "SELECT extract(epoch FROM clock_timestamp())"
 STUCK = 30.0  # seconds without a tick, or a slot overdue, after which a worker is not ready
+DEAD = 60.0  # seconds without a tick after which a worker is to be started anew
 
 
 class Gateway:
@@ -75,9 +78,16 @@ class Gateway:
         self.store = patiently(lambda: Store(settings))
         self.rooms = House(self.store, self.vault)
         self.seen = Seen()
-        self.hub = Hub(self.store, self.seen, settings.heartbeat, settings.connections)
+        self.hub = Hub(
+            self.store,
+            self.seen,
+            heartbeat=settings.heartbeat,
+            most=settings.connections,
+            database_seconds=settings.database_seconds,
+        )
         self.remembered = Remembered()
-        self.ticker = Ticker(self.rooms, self.hub, self.seen, self.remembered)
+        self.watch = JumpWatch(settings.clock_jump, accepted_file(settings.head_file))
+        self.ticker = Ticker(self.rooms, self.hub, self.seen, self.remembered, self.watch)
         self.provider = Provider(settings) if settings.oidc_issuer else None
         self.answers = Answers(settings, self.vault)
         self.rates = Rates(settings.rate, settings.burst)
@@ -93,7 +103,7 @@ class Gateway:
         """Bring the schema up to date and start the clock."""
         sys.setswitchinterval(SWITCH)
         await asyncio.to_thread(patiently, self._made_ready)
-        parts = [self.ticker.run, self.jobs.run]
+        parts = [self.ticker.run, self.jobs.run, self.hub.run]
         if self.store.postgres:
             parts.append(Listener(self.store, self.hub).run)
         self._tasks = [asyncio.create_task(kept_going(part)) for part in parts]
@@ -102,7 +112,19 @@ class Gateway:
         """The schema is the newest, the database no older copy, plans are built."""
         self.store.migrate()
         check_head(self.store)
+        self._compare_clocks()
         warm_up(self.rooms)
+
+    def _compare_clocks(self) -> None:
+        """Do not believe a clock that is far from the server's, or behind the last note."""
+        most, now = self.settings.clock_jump, self.watch.wall()
+        noted = self.store.head.read()
+        if noted is not None and now < noted.at - most:
+            self.watch.expect(noted.at)
+        if self.store.postgres:
+            there = self.store.read(ALL, lambda c: c.exec_driver_sql(SERVER_TIME).scalar_one())
+            if abs(float(there) - now) > most:
+                self.watch.expect(float(there))
 
     async def stop(self) -> None:
         """End gracefully: connections first, then the clock, then the store."""
@@ -111,6 +133,7 @@ class Gateway:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self.ticker.stop()
         with contextlib.suppress(Problem, ShoalError):
             await self.ticker.write_seen()
         try:
@@ -165,14 +188,23 @@ class Gateway:
                 told.update(zip(left, found, strict=True))
         return [told[place] for place in range(len(asked))]
 
+    def alive(self) -> bool:
+        """Whether this worker has worked a moment ago, and need not be started anew."""
+        return time.monotonic() - self.ticker.alive <= DEAD
+
     def ready(self) -> list[str]:
         """Why this worker should not get requests; none when it should."""
         found = []
+        if self.hub.stale:
+            found.append("the database is away")
         if time.monotonic() - self.ticker.alive > STUCK:
             found.append("the slot clock stands still")
+        jump = self.watch.jump()
+        if jump:
+            found.append(jump_text(jump))
         if self.ticker.unnoted:
             found.append("the head of the database cannot be noted, so no slot closes")
-        if self.ticker.behind > STUCK:
+        if self.ticker.behind > STUCK and not jump:
             found.append("slots are overdue")
         return found
 
@@ -245,7 +277,7 @@ def create(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-ROUTERS = (people.router, streams.router, plans.router, owntracks.router)
+ROUTERS = (people.router, person.router, streams.router, plans.router, owntracks.router)
 
 PROBLEM: dict[str, Any] = {
     "description": "what went wrong, in a sentence",
@@ -271,7 +303,9 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/health/live", tags=["health"], responses={401: PROBLEM})
     async def live() -> dict[str, str]:
-        """Whether the process answers."""
+        """Whether the process works; one that did not for a minute is to be started anew."""
+        if not gateway.alive():
+            raise Problem(503, "the slot clock has stood still for a minute; restart this worker")
         return {"status": "alive"}
 
     @app.get("/", include_in_schema=False)

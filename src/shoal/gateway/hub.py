@@ -17,8 +17,10 @@ from shoal.gateway.problems import Problem, missing
 from shoal.gateway.rounds import Closing
 from shoal.gateway.sight import Seen, Sight, newer, page
 from shoal.gateway.store import ALL, Store
+from shoal.gateway.telemetry import log
 
 OUTPUTS_KEPT = 64  # outputs of a stream in memory: what a connection may lag behind without a query
+STALE_CALLS = 3  # deadlines of a call without news after which event streams end
 PIECE = 100  # outputs per batch to a connection that catches up
 
 Recheck = Callable[[], Any]  # an awaitable that gives the sight again, or raises Problem
@@ -51,12 +53,26 @@ class Listened:
 class Hub:
     """The streams with listeners in this process."""
 
-    def __init__(self, store: Store, seen: Seen, heartbeat: float, most: int) -> None:
-        """Set up without connections; `heartbeat` in seconds, `most` connections per key."""
+    def __init__(
+        self,
+        store: Store,
+        seen: Seen,
+        *,
+        heartbeat: float,
+        most: int,
+        database_seconds: float = 5.0,
+    ) -> None:
+        """Set up without connections.
+
+        `heartbeat` and `database_seconds`, the deadline of a call, are in seconds; a key may have
+        `most` connections.
+        """
         self._store = store
         self._seen = seen
         self._heartbeat = heartbeat
         self._most = most
+        self._stale_after = STALE_CALLS * database_seconds
+        self._heard = time.monotonic()
         self._watched: dict[str, Listened] = {}
         self._open: dict[str, int] = {}
         self.closing = False
@@ -65,6 +81,23 @@ class Hub:
     def connections(self) -> int:
         """How many connections are open."""
         return sum(self._open.values())
+
+    @property
+    def stale(self) -> bool:
+        """Whether this worker has not heard of the database for so long that outputs may lack."""
+        return time.monotonic() - self._heard > self._stale_after
+
+    def refresh(self) -> None:
+        """Note that this worker hears of every slot that closes."""
+        self._heard = time.monotonic()
+
+    async def run(self) -> None:
+        """End the event streams of a worker that has become stale, so that clients reconnect."""
+        while True:
+            await asyncio.sleep(self._stale_after / STALE_CALLS)
+            if self.stale and self._watched:
+                log.error("event streams end: the database is away", streams=len(self._watched))
+                self._wake_all()
 
     def publish(self, closings: list[Closing]) -> None:
         """Pass the outputs of slots closed in this process to their listeners."""
@@ -91,6 +124,9 @@ class Hub:
     def stop(self) -> None:
         """End every connection, so that the process can."""
         self.closing = True
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         for watched in self._watched.values():
             watched.wake()
 
@@ -121,6 +157,8 @@ class Hub:
         try:
             yield b"retry: 1000\n\n"
             while not self.closing:
+                if self.stale:
+                    raise Problem(503, "this worker cannot reach the database; connect again")
                 moved = watched.moved
                 if time.monotonic() >= look:
                     again, look = await recheck(), time.monotonic() + self._heartbeat

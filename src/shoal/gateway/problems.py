@@ -21,6 +21,7 @@ TITLES = {
     403: "Not for this kind of key",
     404: "Not found",
     405: "Not this way",
+    408: "Too slow",
     409: "Not now",
     413: "Too large",
     415: "Not a format that is read here",

@@ -133,7 +133,7 @@ def run_together(
     return [results[place] for place in range(len(works))]
 
 
-AT_ONCE = 200  # slots of one stream closed in one transaction, when a server was away
+AT_ONCE = 20  # slots of one stream closed in one transaction, so that it takes seconds at most
 WARM = 16  # plans made ready when a worker starts
 TIDY = 10  # closed slots between two looks for outputs beyond the length of history
 

@@ -109,10 +109,14 @@ def run(settings: Settings) -> None:
     """Serve until stopped, in one process or in several."""
     import uvicorn
 
+    from shoal.gateway.http.connections import bounded_protocol, raise_file_limit
+
+    raise_file_limit()
     os.environ |= environment(settings)
     uvicorn.run(
         "shoal.gateway.app:create",
         factory=True,
+        http=bounded_protocol(settings),  # type: ignore[arg-type]  # it calls what it is given
         host=settings.host,
         port=settings.port,
         workers=settings.workers if settings.workers > 1 else None,
@@ -253,6 +257,20 @@ def restore(
     settings = load_settings(settings_file, database=database)
     count = restore_backup(file, settings.database)
     typer.echo(f"{count:,} rows are restored. Start the service with: shoal serve")
+
+
+@app.command()
+def accept_clock(database: Database = None, settings_file: SettingsFile = None) -> None:
+    """Let a running service believe its clock again, after a jump that made it stop.
+
+    Slots that ended by this clock are then closed, without readings. Set the clock right instead
+    where you can.
+    """
+    from shoal.gateway.jumps import accept_clock as accept
+    from shoal.gateway.settings import load_settings
+
+    accept(load_settings(settings_file, database=database).head_file)
+    typer.echo("The clock is accepted; workers go on within a second.")
 
 
 keys_app = typer.Typer(

@@ -30,8 +30,18 @@ class Settings(BaseSettings):
     workers: int = Field(1, ge=1, le=64, description="processes; more than 1 needs PostgreSQL")
     threads: int = Field(8, ge=1, le=64, description="database connections of a worker")
 
+    database_seconds: float = Field(
+        5.0, ge=0.2, le=60, description="longest call to PostgreSQL; twice that passes on the clock"
+    )
     body_bytes: int = Field(1_000_000, ge=1000, description="longest body of a request")
     readings: int = Field(1000, ge=1, description="most readings of one request")
+    request_body_seconds: float = Field(
+        30.0, gt=0, description="until the body of a request is there"
+    )
+    request_head_seconds: float = Field(
+        10.0, gt=0, description="until the head of a request is there"
+    )
+    sockets: int = Field(10_000, ge=1, description="open connections of a worker")
     connections: int = Field(100, ge=1, description="open event streams of one key")
     rate: float = Field(200.0, gt=0, description="requests a second of one key, in a worker")
     burst: int = Field(400, ge=1, description="requests of one key at once")
@@ -48,6 +58,9 @@ class Settings(BaseSettings):
     plan_seconds: float = Field(300.0, gt=0, description="longest calibration")
     plan_bytes: int = Field(4_000_000_000, ge=100_000_000, description="memory of a calibration")
     plan_jobs: int = Field(1, ge=1, le=16, description="calibrations at once, in a worker")
+    clock_jump: float = Field(
+        60.0, gt=0, description="seconds of a step of the clock after which slots are not closed"
+    )
     heartbeat: float = Field(15.0, gt=0, description="seconds between comments on event streams")
     tick: float = Field(0.2, gt=0, le=60, description="longest sleep of the slot clock")
     idempotent_hours: float = Field(24.0, gt=0, description="how long answers to POSTs are kept")

@@ -41,7 +41,9 @@ Work = Callable[[Connection], T]
 ALL = "*"  # the space of what belongs to no caller: the clock, and looking a key up
 GROUP = 64  # pieces of work committed together, so that a crowd waits for the disk once
 COMMIT_ATTEMPTS = 8
+PATIENT_SECONDS = 600.0  # of a call that may wait for another worker, or read all charges
 AGAIN = ("40001", "40P01", "55P03")  # serialisation failure, deadlock, lock not got: no effect
+LOCK_SHARE = 0.8  # of a call's deadline: a lock that is not got fails before the call does
 ROLE = "shoal_gateway"
 
 
@@ -50,7 +52,8 @@ class Store:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.ledger: SqlLedger = open_ledger(settings.database)
+        seconds = settings.database_seconds if "://" in settings.database else None
+        self.ledger: SqlLedger = open_ledger(settings.database, call_seconds=seconds)
         self.postgres = self.ledger.database.engine.dialect.name == "postgresql"
         self.engine = _engine(settings) if self.postgres else self.ledger.database.engine
         threads = settings.threads if self.postgres else 4
@@ -64,9 +67,21 @@ class Store:
     def migrate(self) -> None:
         """Bring the schema to its newest version; safe from many processes at once."""
         if self.postgres:
-            self._transact(upgrade_schema, space=None)
+            with self.patience():
+                self._transact(upgrade_schema, space=None)
         else:
             self.ledger.database.migrate(upgrade_schema)
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """Let calls inside take minutes: a migration, or a checkpoint over all charges."""
+        if not self.postgres:
+            yield
+            return
+        from shoal.ledger.deadlines import allow_seconds
+
+        with allow_seconds(PATIENT_SECONDS):
+            yield
 
     def write(self, space: str, work: Work[T]) -> T:
         """The result of `work`, committed; when it raises, nothing has changed."""
@@ -290,12 +305,16 @@ def _engine(settings: Settings) -> Engine:
         max_overflow=4,
         pool_pre_ping=True,
     )
+    from shoal.ledger.deadlines import bound_calls
+
+    bound_calls(engine, settings.database_seconds)
+    milliseconds = round(1000 * settings.database_seconds)
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, record: Any) -> None:
+        """Let the server end what this client has given up: it waits for locks a little less."""
         with connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = 20000")
-            cursor.execute("SET idle_in_transaction_session_timeout = 60000")
+            cursor.execute(f"SET lock_timeout = {round(LOCK_SHARE * milliseconds)}")
         connection.commit()
 
     return engine

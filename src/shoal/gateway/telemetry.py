@@ -83,6 +83,11 @@ SLOTS = Counter("shoal_slots_closed", "Slots that were closed")
 BEHIND = Gauge(
     "shoal_clock_behind_seconds", "How overdue the oldest slot is", multiprocess_mode="max"
 )
+JUMP = Gauge(
+    "shoal_clock_jump_seconds",
+    "How far the clock jumped, while it is not believed",
+    multiprocess_mode="max",
+)
 CONNECTIONS = Gauge("shoal_event_connections", "Open event streams", multiprocess_mode="livesum")
 
 

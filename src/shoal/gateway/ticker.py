@@ -1,7 +1,9 @@
 """The slot clock: one worker at a time closes what has ended, and tells the others to look.
 
-On PostgreSQL the one is whoever holds an advisory lock on a connection of its own; the server gives
-the lock back when that connection or its process ends, so another worker takes over.
+On PostgreSQL the one is the worker that holds an advisory lock on a connection of its own. The
+server ends that connection, and gives the lock back, when the worker dies or says nothing for two
+deadlines of a call: then another worker takes over. Two clocks at once do no harm, because streams
+are locked. Every worker sees for itself how late the oldest slot is.
 
 At least once a minute it notes outside the database how far that has come (copies/head.py). While
 that fails, no slot is closed: a database that was exchanged under a running gateway shows nothing
@@ -14,6 +16,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -21,6 +24,7 @@ from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
 from shoal.gateway.copies.head import advance_head, note_checkpoint
 from shoal.gateway.hub import Hub
+from shoal.gateway.jumps import JumpWatch
 from shoal.gateway.keys import Remembered, write_uses
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import Closed, Spoiled, close_due, next_close
@@ -36,13 +40,19 @@ SHORTEST = 0.002  # seconds between two looks: a stream that is locked just now 
 STREAMS_TOGETHER = 200  # streams closed in one transaction
 BROKEN = 60.0  # seconds after which a stream that could not be closed is tried again
 WRITE_SEEN = 1.0  # seconds between two notes of who saw what
+LEASE_CALLS = 2  # deadlines of a call without a word after which another worker runs the clock
+RECONNECT = 0.5  # seconds before the listener connects again
+LOOK = 1.0  # seconds between two looks of a worker that does not close slots
 
 
 class Ticker:
     """Closes slots in the background of a worker."""
 
-    def __init__(self, house: House, hub: Hub, seen: Seen, remembered: Remembered) -> None:
+    def __init__(
+        self, house: House, hub: Hub, seen: Seen, remembered: Remembered, watch: JumpWatch
+    ) -> None:
         self._house, self._hub, self._seen = house, hub, seen
+        self._watch = watch
         self._remembered = remembered
         self._store: Store = house.store
         self._lease: Lease | None = Lease(house.store) if house.store.postgres else None
@@ -52,6 +62,7 @@ class Ticker:
         self._head_due = time.monotonic()
         self._checkpoint_due: float | None = None  # not known before the first look at the file
         self.unnoted = False  # whether the head could not be noted, so that no slot closes
+        self._checkpoint: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Tick until cancelled; a failure is told and tried again."""
@@ -61,9 +72,16 @@ class Ticker:
             try:
                 if self._lease is None or await self._lease.held():
                     await self._note_head()
-                    pause = await self._tick()
+                    pause = await self._tick_unless_jumped()
                     await self._lay_checkpoint()
+                elif time.monotonic() - self.alive > LOOK:
+                    await self._store.reading(ALL, self._look)
+                else:
+                    await asyncio.sleep(pause)
+                    continue
                 self.alive = time.monotonic()
+                if self._lease is None:  # elsewhere the listener says what it hears
+                    self._hub.refresh()
                 if time.monotonic() - noted > WRITE_SEEN:
                     noted = time.monotonic()
                     await self.write_seen()
@@ -88,11 +106,30 @@ class Ticker:
             self._checkpoint_due = now + (wait if noted and noted.checkpoint else 0.0)
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + wait
+            self._checkpoint = asyncio.create_task(self._write_checkpoint())
+
+    async def _write_checkpoint(self) -> None:
+        """Write a checkpoint, beside the clock: over many charges it may take a while."""
+        try:
             await self._store.alone(lambda: note_checkpoint(self._store))
+        except (ShoalError, Problem, OSError) as error:
+            log.warning("the checkpoint failed", error=type(error).__name__)
+            self._checkpoint_due = time.monotonic() + BROKEN
+
+    async def stop(self) -> None:
+        """Wait for a checkpoint that was begun."""
+        if self._checkpoint is not None:
+            await self._checkpoint
+
+    def _look(self, connection: Connection) -> None:
+        """Note how late the oldest slot is, in a worker that does not close slots."""
+        upcoming = next_close(connection)
+        self.behind = 0.0 if upcoming is None else max(0.0, now_seconds() - upcoming)
+        telemetry.BEHIND.set(self.behind)
 
     async def write_head(self) -> None:
         """Note how far the database has come."""
-        await self._store.alone(lambda: advance_head(self._store))
+        await self._store.alone(lambda: advance_head(self._store, self._watch.time))
 
     async def write_seen(self) -> None:
         """Write down who saw what, and which keys were used, since the last time."""
@@ -101,6 +138,12 @@ class Ticker:
             await self._store.writing(ALL, lambda connection: write_seen(connection, noted))
         if used:
             await self._store.writing(ALL, lambda connection: write_uses(connection, used))
+
+    async def _tick_unless_jumped(self) -> float:
+        """Close all that is due, if the clock may be believed; seconds until the next look."""
+        jump = self._watch.jump()
+        telemetry.JUMP.set(jump)
+        return self._store.settings.tick if jump else await self._tick()
 
     async def _tick(self) -> float:
         """Close all that is due; seconds until it is worth looking again."""
@@ -142,6 +185,8 @@ class Lease:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._connection: Connection | None = None
+        # the server ends the connection, by its own clock, when it hears nothing for so long
+        self._milliseconds = round(1000 * LEASE_CALLS * store.settings.database_seconds)
 
     async def held(self) -> bool:
         """Whether this worker has the right, or just got it."""
@@ -155,7 +200,7 @@ class Lease:
                 if not connection.execute(text(LEASE)).scalar():
                     connection.close()
                     return False
-                connection.exec_driver_sql("SET idle_session_timeout = 0")
+                connection.exec_driver_sql(f"SET idle_session_timeout = {self._milliseconds}")
                 self._connection = connection
             self._connection.exec_driver_sql("SELECT 1")
         except Exception:  # noqa: BLE001 - whatever broke the connection, the lock is gone with it
@@ -168,23 +213,52 @@ class Lease:
 
 
 class Listener:
-    """Hears that slots closed in another worker, and lets the hub look."""
+    """Hears that slots closed in another worker, and lets the hub look.
+
+    Asks the server now and then whether it still hears: a connection that stalls is silent too.
+    """
 
     def __init__(self, store: Store, hub: Hub) -> None:
         self._store, self._hub = store, hub
+        self._seconds = store.settings.database_seconds
 
     async def run(self) -> None:
         """Listen until cancelled; after a broken connection everything is looked at once."""
         import psycopg
 
+        from shoal.ledger.deadlines import connect_seconds
+
         url = self._store.engine.url.set(drivername="postgresql")
         where = url.render_as_string(hide_password=False)
+        timeout = connect_seconds(self._seconds)
         while True:
-            with contextlib.suppress(psycopg.Error, OSError):
-                connection = await psycopg.AsyncConnection.connect(where, autocommit=True)
-                async with connection:
-                    await connection.execute(f"LISTEN {CHANNEL}".encode())
-                    await self._hub.catch_up()
-                    async for _ in connection.notifies():
-                        await self._hub.catch_up()
-            await asyncio.sleep(0.5)
+            with contextlib.suppress(psycopg.Error, OSError, Problem, TimeoutError):
+                connection = await psycopg.AsyncConnection.connect(
+                    where, autocommit=True, connect_timeout=timeout
+                )
+                try:
+                    await self._listen(connection)
+                finally:
+                    await connection.close()
+            await asyncio.sleep(RECONNECT)
+
+    async def _listen(self, connection: Any) -> None:
+        """Pass on what is heard until the connection breaks or stalls."""
+        await self._answered(connection, f"LISTEN {CHANNEL}")
+        await self._hub.catch_up()
+        while True:
+            self._hub.refresh()
+            async for _ in connection.notifies(timeout=self._seconds):
+                await self._hub.catch_up()
+                self._hub.refresh()
+            await self._answered(connection, "SELECT 1")
+
+    async def _answered(self, connection: Any, statement: str) -> None:
+        """Run a statement within the deadline; close a connection that does not answer."""
+        task = asyncio.ensure_future(connection.execute(statement.encode()))
+        done, _ = await asyncio.wait([task], timeout=self._seconds)
+        if not done:
+            await connection.close()
+            task.cancel()
+            raise TimeoutError
+        task.result()

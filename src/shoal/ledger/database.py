@@ -179,15 +179,23 @@ def _cause(error: Exception) -> Exception:
 
 
 def connect(
-    where: str | Path, *, timeout: float, read_only: bool, shared: bool
+    where: str | Path,
+    *,
+    timeout: float,
+    read_only: bool,
+    shared: bool,
+    call_seconds: float | None = None,
 ) -> tuple[Database, str | None]:
-    """The database, and why it may not be changed (None when it may)."""
+    """The database, and why it may not be changed (None when it may).
+
+    `call_seconds` is the deadline of each call to PostgreSQL; None for no deadline.
+    """
     from shoal.ledger.engines import open_postgres, open_sqlite, writable
 
     obstacle = "it was asked for so" if read_only else None
     url = _url(where)
     if url is not None and url.get_backend_name() == "postgresql":
-        return open_postgres(url, timeout=timeout), obstacle
+        return open_postgres(url, timeout=timeout, call_seconds=call_seconds), obstacle
     path = Path(where if url is None else url.database or "")
     _check_name(path)
     if path.exists() and not writable(path):

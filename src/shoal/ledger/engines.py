@@ -256,8 +256,8 @@ REFUSAL = "BEGIN RAISE EXCEPTION USING MESSAGE = TG_TABLE_NAME || ' is append-on
 BEFORE_CHANGES, BEFORE_ALL = 58, 62  # tgtype: BEFORE UPDATE, DELETE, TRUNCATE; and INSERT
 
 
-def open_postgres(url: URL, *, timeout: float) -> Database:
-    """The database behind `url`, through psycopg."""
+def open_postgres(url: URL, *, timeout: float, call_seconds: float | None = None) -> Database:
+    """The database behind `url`, through psycopg; each call takes at most `call_seconds`."""
     try:
         import psycopg
     except ImportError:
@@ -268,6 +268,10 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
     engine = create_engine(driver, isolation_level="READ COMMITTED", pool_timeout=timeout)
     milliseconds = max(1, round(timeout * 1000))
     event.listen(engine, "connect", lambda connection, _: _prepare(connection, milliseconds))
+    if call_seconds is not None:
+        from shoal.ledger.deadlines import bound_calls
+
+        bound_calls(engine, call_seconds)
     dialect = Dialect(
         words=Words(
             protect=_protect,

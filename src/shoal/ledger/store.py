@@ -68,14 +68,18 @@ def open_ledger(
     read_only: bool = False,
     shared: bool = False,
     conversions: Conversions | None = None,
+    call_seconds: float | None = None,
 ) -> SqlLedger:
     """The ledger in a SQLite file, or behind a postgresql:// URL; made when absent.
 
     A new file can be read and written by its owner alone, unless it is to be `shared`. Opened
     read-only when asked, when the file may not be written, or when it was made by a newer program.
-    `conversions` are this library's own unless given.
+    `conversions` are this library's own unless given. `call_seconds` is the deadline of each call
+    to PostgreSQL; without it a connection that stalls is waited for.
     """
-    database, obstacle = connect(where, timeout=timeout, read_only=read_only, shared=shared)
+    database, obstacle = connect(
+        where, timeout=timeout, read_only=read_only, shared=shared, call_seconds=call_seconds
+    )
     return SqlLedger(database, obstacle=obstacle, conversions=conversions)
 
 

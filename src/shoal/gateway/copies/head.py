@@ -42,7 +42,7 @@ class NotedHead(NamedTuple):
 
     `database` names it, `number` grows by one with every note and `token` is random for each.
     `withdrawn` is the length of the list beside the file, in bytes. `checkpoint` is the hash of the
-    ledger's last checkpoint.
+    ledger's last checkpoint. `at` is when it was noted (UTC seconds), by a clock that was believed.
     """
 
     database: str
@@ -50,6 +50,7 @@ class NotedHead(NamedTuple):
     token: str
     withdrawn: int = 0
     checkpoint: str = ""
+    at: float = 0.0
 
 
 class Withdrawals(NamedTuple):
@@ -206,7 +207,7 @@ def check_head(store: Store) -> None:
         store.restored = row.restored
 
 
-def advance_head(store: Store) -> None:
+def advance_head(store: Store, now: float | None = None) -> None:
     """Grow the database's number by one and note it; refuse a database that is behind its file.
 
     Safe from several workers at once. When the file cannot be written, the next call writes the
@@ -221,12 +222,14 @@ def advance_head(store: Store) -> None:
             head = _refuse_unless_newest(file, noted, row)
             return _head(row if row.seq != head.number else _grow(connection, row), noted)
 
-        file.write(store.commit_now(work))
+        head = store.commit_now(work)
+        file.write(head if now is None else head._replace(at=now))
 
 
 def note_checkpoint(store: Store) -> None:
     """Lay a checkpoint over all charges and note its hash in the head file."""
-    found = store.ledger.checkpoint(by="gateway")
+    with store.patience():
+        found = store.ledger.checkpoint(by="gateway")
     with store.head.locked():
         noted = store.head.read()
         if noted is not None:
@@ -323,4 +326,5 @@ def _grow(connection: Connection, row: Row[Any], **more: Any) -> Any:
 
 
 def _head(row: Any, noted: NotedHead | None) -> NotedHead:
-    return NotedHead(row.database, row.seq, row.token, 0, "" if noted is None else noted.checkpoint)
+    found = NotedHead(row.database, row.seq, row.token)
+    return found if noted is None else found._replace(checkpoint=noted.checkpoint, at=noted.at)

@@ -1,10 +1,7 @@
-"""Routes of people, streams, grants and keys: a person sees charges, outputs, refusals and
-beliefs, an operator the state of streams.
-"""
+"""Routes of people, streams, grants, keys and budgets; `person` has what only a person sees."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -17,8 +14,8 @@ from sqlalchemy import delete, insert, select
 from shoal.core.numbers import finite
 from shoal.gateway.copies.head import row_mark
 from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
-from shoal.gateway.machines import SHOWN, SUPPRESSED, context_curves, heat_map
-from shoal.gateway.problems import Problem, missing, not_understood
+from shoal.gateway.machines import SHOWN, SUPPRESSED
+from shoal.gateway.problems import missing, not_understood
 from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import House, Name, PersonPath, Stream, Who
 from shoal.gateway.sight import (
@@ -26,7 +23,6 @@ from shoal.gateway.sight import (
     grant_mark,
     grants,
     overview,
-    refusals,
     totals,
     withdraw,
 )
@@ -41,7 +37,7 @@ from shoal.gateway.streams import (
     pause,
     row_of,
 )
-from shoal.gateway.tables import GRANTS, KEYS, OUTPUTS, PEOPLE, STREAMS
+from shoal.gateway.tables import GRANTS, KEYS, PEOPLE, STREAMS
 
 router = APIRouter(prefix="/v1", tags=["people"])
 
@@ -135,6 +131,7 @@ async def put_stream(
     The person may; an operator may begin one, not change it.
     """
     _own_or_operator(who, where.person)
+    house.watch.check()
 
     def work(connection: Any) -> bool:
         _check_there(connection, who.space, where.person)
@@ -149,7 +146,8 @@ async def put_stream(
 @router.delete("/people/{person}/streams/{stream}", response_model=bodies.ClosedUntil)
 async def delete_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """Forget outputs and state; the name stays closed until the day is over. For the person."""
-    _own(who, where.person)
+    check_own(who, where.person)
+    house.watch.check()
     until = await house.store.writing(
         who.space, lambda c: forget(house.rooms, c, where, now_seconds())
     )
@@ -191,7 +189,7 @@ async def put_grant(
     house: House, who: Who, person: PersonPath, application: Name, body: bodies.GrantBody
 ) -> dict[str, Any]:
     """Let an application see outputs, from now on unless `since` says otherwise. For the person."""
-    _own(who, person)
+    check_own(who, person)
     asked = body.model_dump()
     for name in ("since", "until"):
         asked[name] = None if asked[name] is None else instant(asked[name])
@@ -210,14 +208,14 @@ async def put_grant(
 @router.get("/people/{person}/grants", response_model=bodies.Grants)
 async def get_grants(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
     """What a person granted to whom. For the person."""
-    _own(who, person)
+    check_own(who, person)
     return {"grants": await house.store.reading(who.space, lambda c: grants(c, who.space, person))}
 
 
 @router.delete("/people/{person}/grants/{application}", status_code=204)
 async def delete_grant(house: House, who: Who, person: PersonPath, application: Name) -> None:
     """Take a grant back; open connections end at their next heartbeat. For the person."""
-    _own(who, person)
+    check_own(who, person)
     where = Address(who.space, person, "")
     head = house.store.head
     if not await house.store.writing(who.space, lambda c: withdraw(c, head, where, application)):
@@ -259,38 +257,6 @@ async def delete_key(house: House, who: Who, key: Name) -> None:
     who.must_be(OPERATOR, PERSON)
     await house.store.writing(who.space, lambda c: revoke(c, house.store.head, who, key))
     house.remembered.forget()
-
-
-@router.get(
-    "/people/{person}/streams/{stream}/beliefs",
-    response_model=bodies.Beliefs,
-    response_model_exclude_unset=True,
-)
-async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
-    """What an adversary believes after the last closed slot, from public outputs alone.
-
-    Places: a heat map. Contexts: the belief in every context at every slot of the day, before and
-    after. For the person.
-    """
-    _own(who, where.person)
-
-    def work(connection: Any) -> dict[str, Any]:
-        """Return the adversary's beliefs about the stream as JSON; refuse streams of counts."""
-        row = row_of(connection, where)
-        stream = loaded(house.rooms, connection, row)
-        if stream.kind.name == "places":
-            return {"kind": "places", "places": heat_map(stream.plan, stream.standing.seen)}
-        if stream.kind.name == "counts":
-            raise Problem(
-                409,
-                "what may be believed of an entry that was counted is not drawn here; its plan "
-                "bounds it, and `shoal attack` looks at single releases",
-            )
-        curves = context_curves(stream.plan, _day_so_far(connection, row, stream))
-        return {"kind": "contexts", **curves}
-
-    found: dict[str, Any] = await house.store.reading(who.space, work)
-    return found
 
 
 @router.get(
@@ -349,28 +315,6 @@ async def space_overview(
     ]
     last = page[-1]["person"] if len(page) == limit else None
     return {**whole, "connections": house.hub.connections, "page": page, "after": last}
-
-
-@router.get("/people/{person}/streams/{stream}/refused", response_model=bodies.Refusals)
-async def refused(
-    house: House,
-    who: Who,
-    where: Stream,
-    after: Annotated[int, Query(ge=0, lt=2**62)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> dict[str, Any]:
-    """Readings that were refused, by their place in the order: for which slot, and why.
-
-    What they said was never kept. For the person.
-    """
-    _own(who, where.person)
-
-    def work(connection: Any) -> Any:
-        uid = row_of(connection, where).uid
-        return refusals(connection, where.space, uid, after, limit)
-
-    found = await house.store.reading(who.space, work)
-    return {"refused": found, "after": found[-1]["place"] if found else after}
 
 
 def _names(connection: Any, space: str, after: str, limit: int) -> list[str]:
@@ -444,28 +388,17 @@ def _until(most: float, spent: float, elapsed: float) -> dict[str, Any]:
     }
 
 
-def _day_so_far(connection: Any, row: Any, stream: Any) -> list[tuple[str, str | None]]:
-    """Status and context of every closed slot of the day; before the stream began: silent."""
-    if stream.clock.first_of_day(stream.closed):
-        return []
-    first = stream.clock.day_ends(stream.closed) - stream.clock.slots
-    wanted = select(OUTPUTS.c.ordinal, OUTPUTS.c.body).filter_by(space=row.space, uid=row.uid)
-    rows = connection.execute(wanted.where(OUTPUTS.c.ordinal >= first))
-    known = {ordinal: json.loads(body) for ordinal, body in rows}
-    silent = {"status": "silent", "context": None}
-    told = [known.get(each, silent) for each in range(first, stream.closed)]
-    return [(each["status"], each["context"]) for each in told]
-
-
 async def _paused(house: Any, who: Caller, where: Address, *, resume: bool) -> dict[str, Any]:
-    _own(who, where.person)
+    check_own(who, where.person)
+    house.watch.check()
     first = await house.store.writing(
         who.space, lambda c: pause(house.rooms, c, where, now_seconds(), resume=resume)
     )
     return {"from": first}
 
 
-def _own(who: Caller, person: str) -> None:
+def check_own(who: Caller, person: str) -> None:
+    """Refuse all callers but the person."""
     who.must_be(PERSON)
     if not who.owns(person):
         raise missing()

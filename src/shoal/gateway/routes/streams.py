@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
 from shoal.gateway.advance import REASONS, Reading
-from shoal.gateway.guards import problem_from, respond
+from shoal.gateway.http.guards import problem_from, respond
 from shoal.gateway.keys import DEVICE, Caller
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
 from shoal.gateway.repeats import request_key
@@ -126,6 +126,7 @@ async def taken(
     """What became of the readings of a device; under a key that came before, once more."""
     if who.holder != where.person:
         raise missing()
+    house.watch.check()
     limit = house.settings.readings
     if len(readings) > limit:
         raise over_limit("readings", limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -11,9 +12,9 @@ from sqlalchemy import Connection, delete, insert, select
 
 from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
+from shoal.gateway.http.rates import Rates
 from shoal.gateway.keys import Caller
 from shoal.gateway.problems import MEDIA, Problem, over_limit, problem_of
-from shoal.gateway.rates import Rates
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import ANSWERS
 from shoal.gateway.telemetry import log
@@ -67,29 +68,41 @@ class Guard:
             self._note(scope, told["status"], time.perf_counter() - began, dict(extra))
 
     async def _limited(self, scope: Any, receive: Any, answer: Any) -> None:
-        """Run the application; answer with a problem when the body exceeds the limit."""
+        """Run the application; answer with a problem when the body is too long or late."""
         most = self._settings.body_bytes
         given = dict(scope["headers"]).get(b"content-length", b"0")
         if given.isdigit() and int(given) > most:
             await respond(over_limit("body_bytes", most), answer)
             return
-        count = 0
+        count, whole = 0, False
+        failed: Problem | None = None
+        seconds = self._settings.request_body_seconds
+        end = asyncio.get_running_loop().time() + seconds
 
         async def counted() -> Any:
-            """Return the next body message; raise a Problem above `most` bytes in all."""
-            nonlocal count
-            message = await receive()
+            """Return the next body message; raise a Problem above `most` bytes, or too late."""
+            nonlocal count, failed, whole
+            if whole:
+                return await receive()  # waits until the client leaves
+            try:
+                async with asyncio.timeout_at(end):
+                    message = await receive()
+            except TimeoutError:
+                failed = over_limit("request_body_seconds", seconds, status=408)
+                raise failed from None
             count += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if count > most:
-                raise over_limit("body_bytes", most)
+                failed = over_limit("body_bytes", most)
+                raise failed
             return message
 
         async def answered(message: Any) -> None:
-            """Forward the application's response, or a problem if the body was too large."""
-            if count <= most:
+            """Forward the application's response, or the problem with the body."""
+            if failed is None:
                 await answer(message)
             elif message["type"] == "http.response.start":
-                await respond(over_limit("body_bytes", most), answer)
+                await respond(failed, answer)
 
         await self._app(scope, counted, answered)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shoal.chains.fit import fit_chain as fit_chain
     from shoal.chains.fit_check import check_fit as check_fit
     from shoal.chains.model import MarkovChain as MarkovChain
+    from shoal.chains.transitions import transitions as transitions
     from shoal.contexts.checks.rows import mask as mask
     from shoal.contexts.day import (
         DayChain as DayChain,

@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
+from shoal.chains.transitions import Transitions, transitions
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
@@ -51,6 +52,7 @@ QUICK = [[0.6, 0.4], [0.45, 0.55]]  # forgets within a few steps
 THREE = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]
 SPARSE = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6], [0.7, 0.0, 0.3]]
 WEAK = [[0.36, 0.32, 0.32], [0.33, 0.34, 0.33], [0.31, 0.33, 0.36]]
+WEAK_TWO = [[0.55, 0.45], [0.45, 0.55]]
 FIVE = (np.full((5, 5), 0.1) + 0.5 * np.eye(5)).tolist()
 PER_STEP = [[[0.8, 0.2], [0.3, 0.7]], [[0.5, 0.5], [0.1, 0.9]], [[0.6, 0.4], [0.4, 0.6]]]
 FLU = [0.1, 0.15, 0.5, 0.15, 0.1]  # of 0 … 4 members of a clique ill, the members alike
@@ -240,6 +242,7 @@ TASKS: dict[str, Task] = {
             ]
         ),
     ),
+    "transitions": task(transitions(AB), chain(WEAK_TWO, AB, 20)),
     "person": task(weighted_sum(ABC, weights), three, secrets=EachPerson()),
     "person-shares": task(
         histogram(ABC, relative=True, length=80), chain(WEAK, ABC, 8), secrets=EachPerson()
@@ -314,7 +317,7 @@ def relabelled(original: Task) -> Task:
     elif isinstance(query, Measurement):
         turned = replace(query, states=states, points=query.points[turn])
     else:
-        assert isinstance(query, CurrentState)
+        assert isinstance(query, CurrentState | Transitions)
         turned = replace(query, states=states)
     family = tuple(_turned(model, turn) for model in original.family)
     return Task(query=turned, secrets=_turned_secrets(original.secrets, turn), family=family)

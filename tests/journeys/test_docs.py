@@ -79,6 +79,14 @@ def protect_a_person(shell: Shell) -> None:
     files.days(shell.folder / "days.csv", "anna", "ben", "cleo", count=1440)
 
 
+def tables_of_steps(shell: Shell) -> None:
+    """The spec that the page prints, and a day of three people."""
+    page = pages.page("docs/how-to/tables-of-steps.md")
+    (spec,) = [block for language, block in pages.FENCE.findall(page) if language == "toml"]
+    (shell.folder / "steps.toml").write_text(spec)
+    files.days(shell.folder / "days.csv", "anna", "ben", "cleo", count=1440)
+
+
 def contexts(shell: Shell) -> None:
     shell.run("shoal init --kind contexts mask.toml")
     text = (shell.folder / "mask.toml").read_text()
@@ -170,6 +178,7 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/how-to/hide-events.md": hide_events,
     "docs/how-to/use-your-files.md": app_files_here,
     "docs/how-to/protect-a-person.md": protect_a_person,
+    "docs/how-to/tables-of-steps.md": tables_of_steps,
     "docs/how-to/share-rides.md": lambda shell: write_person(shell.folder),
     "docs/context-streams.md": contexts,
     "docs/fitting.md": fitting,

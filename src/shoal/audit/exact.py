@@ -34,7 +34,14 @@ from shoal.core.task import (
 from shoal.core.walk import Coded, Walk, backward, by_value, forward
 from shoal.mechanisms.optimal_table import Tabulated
 from shoal.mechanisms.person import each_person
-from shoal.mechanisms.plans import Measured, Rounds, eta_above, keeps_total
+from shoal.mechanisms.plans import (
+    Measured,
+    Rounds,
+    eta_above,
+    keeps_total,
+    tied_entries,
+    together,
+)
 from shoal.mechanisms.queries import LinearQuery, Running, linear
 from shoal.mechanisms.table import MECHANISMS, loss_as_drawn
 from shoal.mechanisms.variables import VariableSum, per_variable
@@ -338,13 +345,16 @@ def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
 def _bounded(plan: Plan, known: _Known) -> Audit:
     """Return the interval from 0 to the least bound that holds for every eta-DP release."""
     task, guarantee = plan.task, plan.guarantee
-    if not each_entry(task.secrets):
+    eta, person = eta_above(known.eta), each_person(task.secrets)
+    if not (person or each_entry(task.secrets)):
         raise Refused(
             f"the secrets are {task.secrets.describe()}; of this release only a bound for single "
             "entries is known"
         )
-    eta = eta_above(known.eta)
-    upper = max(_bound(plan, model, known.eta) for model in task.family)
+    if person:
+        upper = eta_above(together(plan, tied_entries(task)))
+    else:
+        upper = max(_bound(plan, model, known.eta) for model in task.family)
     claim = (eta, eta) if guarantee.notion == "entry-dp" else (0.0, upper)
     return Audit(
         mechanism=known.name,

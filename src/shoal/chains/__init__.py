@@ -19,5 +19,6 @@ if TYPE_CHECKING:
         fit_private as fit_private,
     )
     from shoal.chains.held_out import check_held_out as check_held_out
+    from shoal.chains.transitions import TransitionTable as TransitionTable
 
 __getattr__, __dir__, __all__ = face(__name__)

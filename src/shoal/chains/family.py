@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import shoal.chains.fit
     import shoal.chains.model
     import shoal.chains.spec
+    import shoal.chains.transitions
 else:
     shoal = LazyModules("shoal")
 
@@ -28,6 +29,7 @@ FAMILY = Family(
         "order-chain": lambda: shoal.chains.families.OrderChain,
         "closeness": lambda: shoal.chains.closeness.Closeness,
         "private-fit": lambda: shoal.chains.fit.PrivateFit,
+        "transitions": lambda: shoal.chains.transitions.Transitions,
     },
     model_audits={
         "markov-chain": lambda: shoal.chains.audit.sums.chain_finding,
@@ -46,6 +48,9 @@ FAMILY = Family(
         "order-chain": lambda: shoal.chains.spec.OrderModel,
         "mixing": lambda: shoal.chains.spec.MixingModel,
         "interval": lambda: shoal.chains.spec.IntervalModel,
+    },
+    query_sections={
+        "transitions": lambda: shoal.chains.spec.TransitionsQuery,
     },
     stored_models={
         "markov-chain": ("markov-chain", "any-initial-law"),

@@ -9,13 +9,15 @@ from pydantic import Field
 
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import SpecError
-from shoal.core.task import Model
+from shoal.core.task import Model, Query
 from shoal.spec.fields import (
     Initial,
     ModelSection,
     Positive,
     Probabilities,
+    QuerySection,
     State,
+    Text,
     Whole,
     table_of,
 )
@@ -129,3 +131,15 @@ class IntervalModel(ModelSection):
             high=(self.high[0], self.high[1]),
             length=self.length,
         )
+
+
+class TransitionsQuery(QuerySection):
+    """How often each state follows each other one directly: a table of steps."""
+
+    kind: Literal["transitions"]
+    unit: Text = Field("steps", description="what one step stands for, in reports")
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
+        from shoal.chains.transitions import transitions
+
+        return transitions(states, unit=self.unit)

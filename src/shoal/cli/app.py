@@ -49,6 +49,9 @@ COMMANDS: dict[str, Command] = {
     "leak": Command("shoal.cli.leak", "Say what an ordinary private release really leaks."),
     "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
     "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
+    "transitions": Command(
+        "shoal.cli.transitions", "Make a table, a graph or a picture of released steps."
+    ),
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),

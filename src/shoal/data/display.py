@@ -427,4 +427,11 @@ def _looks(value: Any) -> Looks:
     for kind in type(value).__mro__:
         if kind.__name__ in LOOKS:
             return LOOKS[kind.__name__]
+    if hasattr(value, "shown_rows"):  # a family's value that shows itself
+        return Looks(
+            lambda one: list(one.shown_rows()),
+            lambda one, ax: one.draw(ax),
+            lambda one: str(one.describe()),
+            lambda one: "",
+        )
     raise InputError(f"a {type(value).__name__} is not shown as a table or a chart")

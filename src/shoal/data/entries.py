@@ -198,7 +198,7 @@ def note_small(dataset: Dataset, tell: Callable[[str], None]) -> list[str]:
 
 def _of_states(query: Any) -> bool:
     """Whether the query reads chains of states, not numbers."""
-    return isinstance(query, LinearQuery | ExternalQuery)
+    return isinstance(query, LinearQuery | ExternalQuery) or getattr(query, "reads_series", False)
 
 
 def _rows(query: Any, data: Any, columns: dict[str, Any]) -> Any:

@@ -28,7 +28,7 @@ ETAS = {plan: entry_eta(plan) or Fraction(0) for plan in PLANS}
 
 plans = st.sampled_from(PLANS)
 subjects = st.sampled_from(["u", "v"])
-periods = st.sampled_from(["", "w2"])
+periods = st.sampled_from(["", "w2", "w2", "w3", "w3"])
 requesters = st.sampled_from(["", "ann"])
 keys = st.sampled_from([None, "1", "2", "3"])
 amounts = st.fractions(min_value=0, max_value=1, max_denominator=60)
@@ -76,26 +76,36 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def spent(self, unit: str, subject: str, period: str, requester: str | None) -> Fraction:
         """What a reader of the definitions would compute."""
-        eta = sum(
-            (
-                ETAS[row.plan]
-                for row in self.rows
-                if (row.subject, row.period) == (subject, period)
-                and requester in (None, row.requester)
-            ),
-            Fraction(0),
-        )
+        eta = self.eta(subject, period, requester)
         return eta if unit == "eta" else Fraction(LIFT * float(eta))
+
+    def together(self, subject: str, period: str) -> set[str]:
+        """What has no period counts with every period; two that are named are independent."""
+        used = {row.period for row in self.rows if row.subject == subject} | {period}
+        return used if "" in used else {period}
+
+    def eta(
+        self, subject: str, period: str, requester: str | None, more: Fraction = Fraction(0)
+    ) -> Fraction:
+        """The charges without a period, and the most of any period that is named."""
+        sums = dict.fromkeys(self.together(subject, period), Fraction(0))
+        for row in self.rows:
+            if row.subject == subject and row.period in sums and requester in (None, row.requester):
+                sums[row.period] += ETAS[row.plan]
+        sums[period] += more
+        return sums.pop("", Fraction(0)) + max(sums.values(), default=Fraction(0))
 
     def too_much(self, plan: Plan, subject: str, period: str, requester: str) -> bool:
         for (unit, *scope), amount in self.limits.items():
-            names = (subject, period, requester)
-            if any(
-                wanted not in (None, "*", name) for wanted, name in zip(scope, names, strict=True)
+            about = {*self.together(subject, period), "*"}
+            if (
+                scope[0] not in ("*", subject)
+                or scope[1] not in about
+                or scope[2] not in (None, "*", requester)
             ):
                 continue
             who = None if scope[2] is None else requester
-            eta = self.spent("eta", subject, period, who) + ETAS[plan]
+            eta = self.eta(subject, period, who, ETAS[plan])
             after = eta if unit == "eta" else Fraction(LIFT * float(eta))
             if after > amount:
                 return True

@@ -141,7 +141,7 @@ _BY_PACKAGE = {
     "contexts": "CurrentState",
     "jobs": "JobReport",
     "ledger": "parallel_records",
-    "mechanisms": "Leakage LinearQuery accuracy choose consistent non_negative simplex",
+    "mechanisms": "Leakage LinearQuery accuracy choose clipped consistent non_negative simplex",
     "networks": "VariableSum exponential_law",
     "places": (
         "LocationBeliefs LocationRelease Measurement SparseChain TrackColumns attack_locations "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, strategies as st
 from shoal.core.charge import Guarantee
 from shoal.core.errors import InputError
 from shoal.core.plan import Answer, Release
-from shoal.mechanisms.queries import consistent, non_negative, project, simplex
+from shoal.mechanisms.queries import clipped, consistent, non_negative, project, simplex
 
 VALUES = st.lists(st.integers(-50, 50), min_size=1, max_size=6)
 STEPS = st.sampled_from([Fraction(1), Fraction(1, 3), Fraction(5, 7)])
@@ -41,6 +42,38 @@ def test_negative_values_become_0_and_others_stay(values: list[int], step: Fract
     assert after.processed == ("non-negative",)
     assert (after.plan, after.guarantee, after.secure) == (before.plan, before.guarantee, True)
     assert non_negative(after).answer.exact == after.answer.exact
+
+
+@given(VALUES, STEPS, st.integers(-20, 20), st.integers(0, 30))
+def test_clipped_values_come_no_farther_from_anything_in_the_range(
+    values: list[int], step: Fraction, least: int, width: int
+) -> None:
+    before, most = released(values, step), least + width
+    after = clipped(before, most, least)
+    assert after.processed == ("clipped",)
+    for one, other in zip(before.answer.exact, after.answer.exact, strict=True):
+        assert least <= other <= most
+        for truth in range(least, most + 1):
+            assert abs(other - truth) <= abs(one - truth)
+    assert clipped(after, most, least).answer.exact == after.answer.exact
+
+
+def test_a_range_that_is_upside_down_is_refused() -> None:
+    with pytest.raises(InputError, match="smaller number as least"):
+        clipped(released([1]), 0, 4)
+
+
+def test_clipping_a_count_of_four_entries_brings_its_worst_error_from_4_6_to_1_6() -> None:
+    """The law of lattice noise at the lifted eta, summed here over all truths and values."""
+    ratio = math.exp(-0.216)  # the eta of "at most 4" entries of [[.9, .1], [.4, .6]] at .5
+    law = {k: (1 - ratio) / (1 + ratio) * ratio ** abs(k) for k in range(-200, 201)}
+    plain = sum(mass * abs(k) for k, mass in law.items())
+    worst = max(
+        sum(mass * abs(min(max(truth + k, 0), 4) - truth) for k, mass in law.items())
+        for truth in range(5)
+    )
+    assert plain == pytest.approx(4.59, abs=0.02)
+    assert worst < 1.65
 
 
 @given(VALUES, STEPS, st.integers(0, 30))

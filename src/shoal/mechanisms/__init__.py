@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shoal.mechanisms.queries import (
         LinearQuery as LinearQuery,
         RunningStream as RunningStream,
+        clipped as clipped,
         consistent as consistent,
         in_steps as in_steps,
         non_negative as non_negative,

@@ -319,6 +319,19 @@ def non_negative(release: Release) -> Release:
     return release.after("non-negative", tuple(max(v, Fraction(0)) for v in release.answer.exact))
 
 
+def clipped(release: Release, most: Number, least: Number = 0) -> Release:
+    """The release with each value moved into the public range from `least` to `most`.
+
+    A count over at most n entries lies between 0 and n, so no value comes farther from the truth.
+    Means of clipped values are biased: clip what is shown, not what is averaged.
+    """
+    low, high = exact(least, "least"), exact(most, "most")
+    if low > high:
+        raise InputError(f"least is {least} and most is {most}; give the smaller number as least")
+    values = tuple(min(max(value, low), high) for value in release.answer.exact)
+    return release.after("clipped", values)
+
+
 def consistent(release: Release, total: int) -> Release:
     """Whole, non-negative counts that add up to the public `total`, closest to the release.
 

@@ -34,6 +34,7 @@ from shoal.mechanisms.lift import Leakage
 from shoal.mechanisms.person import EachPerson
 from shoal.mechanisms.plans import Measured
 from shoal.mechanisms.queries import ExternalQuery, RunningStream, count, histogram, in_steps
+from shoal.mechanisms.signed_tree import Totals, TotalsStream
 from shoal.mechanisms.table import MECHANISMS
 from shoal.networks.closeness import SecretCloseness
 from shoal.noise.knorm import LatticeKNorm, Staircase
@@ -200,6 +201,14 @@ def _made() -> Iterator[Any]:
     yield RunningStream.begin(sums)
     yield RunningStream.begin(sums).state
     yield EachPerson()
+    added = calibrate(Totals(count("ab", "a"), 2, 4, 3, 2), EachEntry(), series, epsilon=1)
+    yield added
+    stream = TotalsStream.begin(added)
+    for entry in "abab":
+        stream, _ = stream.read(entry, rng=SeededRng(4))
+    yield stream
+    yield stream.state
+    yield stream.state.open[0]  # type: ignore[attr-defined]
     uneven = MarkovChain.of([[0.95, 0.05], [0.4, 0.6]], states=["a", "b"], length=20)
     yield calibrate(count("ab", "b"), EachEntry(), uneven, epsilon=6, mechanism="steps")
     hidden = MECHANISMS["mask-online"].calibrate(TASKS["event-rises"], Fraction(1, 2))

@@ -87,6 +87,14 @@ def tables_of_steps(shell: Shell) -> None:
     files.days(shell.folder / "days.csv", "anna", "ben", "cleo", count=1440)
 
 
+def running_totals(shell: Shell) -> None:
+    """The spec that the page prints, and two days of somebody."""
+    page = pages.page("docs/how-to/running-totals.md")
+    (spec,) = [block for language, block in pages.FENCE.findall(page) if language == "toml"]
+    (shell.folder / "totals.toml").write_text(spec)
+    files.lines(shell.folder / "in.jsonl", "state", *(["away", "home", "home"] * 32))
+
+
 def contexts(shell: Shell) -> None:
     shell.run("shoal init --kind contexts mask.toml")
     text = (shell.folder / "mask.toml").read_text()
@@ -179,6 +187,7 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/how-to/use-your-files.md": app_files_here,
     "docs/how-to/protect-a-person.md": protect_a_person,
     "docs/how-to/tables-of-steps.md": tables_of_steps,
+    "docs/how-to/running-totals.md": running_totals,
     "docs/how-to/share-rides.md": lambda shell: write_person(shell.folder),
     "docs/context-streams.md": contexts,
     "docs/fitting.md": fitting,

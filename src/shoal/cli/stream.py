@@ -133,12 +133,12 @@ class CountLines(Lines):
 
     def begin(self) -> RunningStream:
         """Return a new stream that starts at entry --start, by default 0; refuses non-digits."""
-        from shoal.mechanisms.queries import RunningStream
+        from shoal.mechanisms.queries import running
 
         start = "0" if self._wish.start is None else self._wish.start
         if not start.isdecimal():
             raise InputError(f"--start is {start!r}; give the number of the first entry")
-        return RunningStream.begin(self._plan, int(start))
+        return running(self._plan).begin(self._plan, int(start))
 
     def step(
         self, runner: RunningStream, reading: dict[str, Any], rng: Rng

@@ -348,7 +348,7 @@ def kind_of(plan: Plan) -> StreamKind | None:
     if isinstance(plan.body, LocationMachine):
         return PLACES
     if isinstance(plan.body, Running):
-        return COUNTS
+        return None if hasattr(plan.body.query, "horizon") else COUNTS  # totals keep more state
     return CONTEXTS if isinstance(plan.body, Machine) else None
 
 

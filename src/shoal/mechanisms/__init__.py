@@ -19,5 +19,6 @@ if TYPE_CHECKING:
         non_negative as non_negative,
         simplex as simplex,
     )
+    from shoal.mechanisms.signed_tree import totals as totals
 
 __getattr__, __dir__, __all__ = face(__name__)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import shoal.mechanisms.plans
     import shoal.mechanisms.queries
     import shoal.mechanisms.quilt
+    import shoal.mechanisms.signed_tree
     import shoal.mechanisms.steps
     import shoal.noise.knorm
     import shoal.noise.laplace
@@ -73,6 +74,11 @@ FAMILY = Family(
         "running": lambda: shoal.mechanisms.queries.Running,
         "running-state": lambda: shoal.mechanisms.queries.RunningState,
         "running-stream": lambda: shoal.mechanisms.queries.RunningStream,
+        "totals": lambda: shoal.mechanisms.signed_tree.Totals,
+        "totals-equation": lambda: shoal.mechanisms.signed_tree.Equation,
+        "totals-state": lambda: shoal.mechanisms.signed_tree.TotalsState,
+        "totals-stream": lambda: shoal.mechanisms.signed_tree.TotalsStream,
+        "running-totals": lambda: shoal.mechanisms.signed_tree.RunningTotals,
         "tabulated": lambda: shoal.mechanisms.optimal_table.Tabulated,
         "optimal-table-certificate": lambda: shoal.mechanisms.optimal_table.OptimalTableCertificate,
         "stepped": lambda: shoal.mechanisms.steps.Stepped,
@@ -95,6 +101,7 @@ FAMILY = Family(
         "additive": lambda: shoal.audit.exact.additive_audit,
         "measured": lambda: shoal.audit.exact.measured_audit,
         "running": lambda: shoal.audit.exact.running_audit,
+        "running-totals": lambda: shoal.audit.exact.learning_audit,
         "tabulated": lambda: shoal.audit.exact.tabulated_audit,
         "stepped": lambda: shoal.audit.steps.stepped_audit,
     },

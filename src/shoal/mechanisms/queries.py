@@ -481,6 +481,10 @@ class Running(Additive):
 
     query: InSteps
 
+    def begin(self, plan: Plan, first: int = 0) -> RunningStream:
+        """Return the stream of `plan` before the entry of that number."""
+        return RunningStream.begin(plan, first)
+
     def init(self, first: int = 0) -> RunningState:
         """Before the entry of that number in the series."""
         return RunningState(first, 0, 0, (0,) * len(self.query.labels))

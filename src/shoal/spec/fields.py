@@ -351,10 +351,30 @@ class SteppedQuery(QuerySection):
     """A sum that may be asked of each so many entries of a series that goes on."""
 
     every: Whole | None = Field(None, description="entries of a step: one answer for each step")
+    totals: bool = Field(False, description="after each step the total so far, not the step's own")
+    horizon: Whole | None = Field(None, description="with totals: the most steps there will be")
+
+    @model_validator(mode="after")
+    def _totals_have_a_horizon(self) -> SteppedQuery:
+        """Refuse totals without steps or a horizon, and a horizon without totals."""
+        if self.totals and (self.every is None or self.horizon is None):
+            raise PydanticCustomError(
+                "together", "has totals = true without every and horizon; give both"
+            )
+        if self.horizon is not None and not self.totals:
+            raise PydanticCustomError(
+                "together", "has horizon without totals = true; add that line, or drop horizon"
+            )
+        return self
 
     def stepped(self, query: LinearQuery) -> Query:
+        """Return the query itself, asked of each step, or added up from step to step."""
         if self.every is None:
             return query
+        if self.horizon is not None:
+            from shoal.mechanisms.signed_tree import totals
+
+            return totals(query, self.every, self.horizon)
         from shoal.mechanisms.queries import in_steps
 
         return in_steps(query, self.every)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
 from shoal.core.errors import ShoalError
 from shoal.core.stream import ChargingLedger, Slot, Step, StepResult, run_batch
@@ -30,7 +30,7 @@ from shoal.gateway.repeats import (
     write_answers,
 )
 from shoal.gateway.store import ALL
-from shoal.gateway.streams import Address, House, loaded, now_seconds, sealed
+from shoal.gateway.streams import DAY, Address, House, loaded, now_seconds, sealed
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, STREAMS
 
 Item = TypeVar("Item")
@@ -391,12 +391,15 @@ def _bury(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
 
 
 def _forget_old(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
-    """Outputs beyond the length of history go, a few at a time; so do answers that are too old."""
+    """Drop outputs beyond the length or the age of history, and answers that are too old."""
+    days = house.store.settings.history_days
+    oldest = now_seconds() - DAY * days if days else 0.0
     rows = [
         {
             "own_space": each.row.space,
             "own_uid": each.row.uid,
             "before": each.stream.closed - house.store.settings.history,
+            "oldest": oldest,
         }
         for each in moved
         if each.stream.closed // TIDY != each.row.closed // TIDY
@@ -424,5 +427,5 @@ _SAVE = (
 _FORGET = delete(OUTPUTS).where(
     OUTPUTS.c.space == bindparam("own_space"),
     OUTPUTS.c.uid == bindparam("own_uid"),
-    OUTPUTS.c.ordinal < bindparam("before"),
+    or_(OUTPUTS.c.ordinal < bindparam("before"), OUTPUTS.c.opens < bindparam("oldest")),
 )

@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     waiting: int = Field(2000, ge=1, description="writes that may wait; more are turned away")
     page: int = Field(1000, ge=1, le=100_000, description="most outputs of one page")
     history: int = Field(100_000, ge=10, description="outputs kept of one stream")
+    history_days: float = Field(0.0, ge=0, description="days outputs are kept; 0: any age")
     dead: int = Field(1000, ge=1, description="refused readings remembered of one stream")
     streams: int = Field(32, ge=1, description="streams of one person")
     people: int = Field(100_000, ge=1, description="people of one space")

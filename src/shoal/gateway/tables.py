@@ -31,13 +31,18 @@ TYPES: dict[str, Any] = {
 }
 
 
-def _table(name: str, keys: str, columns: str) -> Table:
-    """A table by its keys after the space and its other columns, each NAME or NAME:TYPE.
+def make_table(metadata: MetaData, name: str, keys: str, columns: str) -> Table:
+    """Return a table by its keys after the space and its other columns, each NAME or NAME:TYPE.
 
-    Without a type it is text; one that ends in ? may be empty.
+    Without a type it is text; one that ends in ? may be empty. Migrations describe the tables of
+    their time with it, so it must not change what a description means.
     """
     made = [_column(each, primary_key=True) for each in ("space", *keys.split())]
-    return Table(f"gateway_{name}", METADATA, *made, *map(_column, columns.split()))
+    return Table(f"gateway_{name}", metadata, *made, *map(_column, columns.split()))
+
+
+def _table(name: str, keys: str, columns: str) -> Table:
+    return make_table(METADATA, name, keys, columns)
 
 
 def _column(said: str, **more: Any) -> Column[Any]:

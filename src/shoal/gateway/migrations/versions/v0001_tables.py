@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from alembic import op
+from sqlalchemy import Index, MetaData
 
-from shoal.gateway.tables import METADATA
+from shoal.gateway.tables import make_table
 
 revision = "0001"
 down_revision = None
 
 ROLE = "shoal_gateway"
-NAMES = (
-    *("spaces", "people", "keys", "plans", "jobs", "streams", "outputs", "grants", "seen"),
-    *("dead", "answers"),
-)
+# keys and columns as they were at version 1; later ones are added by later migrations
+TABLES = {
+    "spaces": ("", "made:time"),
+    "people": ("person", "made:time"),
+    "keys": ("key", "kind holder hash label made:time expires:time? used:time? revoked:time?"),
+    "plans": ("plan", "kind document told made:time"),
+    "jobs": ("job", "spec state told made:time seen:time"),
+    "streams": (
+        "person stream",
+        "uid kind plan clock silence apart:flag closed:number closes:time key sealed:bytes pauses "
+        "swap? made:time forgotten:time?",
+    ),
+    "outputs": ("uid ordinal:number", "opens:time body"),
+    "grants": ("person application", "streams? every:number since:time? until:time? made:time"),
+    "seen": ("uid application", "first:number last:number times:number at:time"),
+    "dead": ("uid place:number", "ordinal:number? reason"),
+    "answers": ("key name", "request status:number body made:time"),
+}
+NAMES = tuple(TABLES)
 
 
 def upgrade() -> None:
     """Create the tables as of version 1; later migrations alter them explicitly."""
-    tables = [METADATA.tables[f"gateway_{name}"] for name in NAMES]
-    METADATA.create_all(op.get_bind(), tables=tables)
+    metadata = MetaData()
+    made = {name: make_table(metadata, name, *said) for name, said in TABLES.items()}
+    Index("gateway_streams_uid", made["streams"].c.uid, unique=True)
+    Index("gateway_streams_closes", made["streams"].c.closes)
+    metadata.create_all(op.get_bind())
     if op.get_bind().dialect.name == "postgresql":
         for statement in _security():
             op.execute(statement)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from alembic import op
+from sqlalchemy import MetaData
 
 from shoal.gateway.migrations.versions.v0001_tables import secured
-from shoal.gateway.tables import METADATA
+from shoal.gateway.tables import make_table
 
 revision = "0003"
 down_revision = "0002"
 
-NAME = "gateway_heads"
+COLUMNS = (
+    "",
+    "database seq:number token previous restored:time?",
+)  # keys, and others, as at this version
 
 
 def upgrade() -> None:
     """Make the table; on PostgreSQL secure it as the others are."""
-    METADATA.create_all(op.get_bind(), tables=[METADATA.tables[NAME]])
+    made = make_table(MetaData(), "heads", *COLUMNS)
+    made.create(op.get_bind())
     if op.get_bind().dialect.name == "postgresql":
-        for statement in secured(NAME):
+        for statement in secured(made.name):
             op.execute(statement)

@@ -104,3 +104,35 @@ def test_proxies_do_not_compress_or_buffer(name: str) -> None:
     assert "encode" not in text
     assert "gzip on" not in text
     assert "flush_interval -1" in text or "proxy_buffering off" in text
+
+
+@pytest.mark.parametrize("name", ["Caddyfile", "nginx.conf"])
+def test_proxies_log_no_paths_and_shut_what_is_inside(name: str) -> None:
+    text = (DEPLOY / name).read_text()
+    shut = next(line for line in text.splitlines() if "metrics" in line)
+    for path in ("metrics", "docs", "openapi"):
+        assert path in shut
+    if name == "nginx.conf":
+        assert "access_log off;" in text
+        assert "error_log /dev/null emerg;" in text
+        assert "X-Forwarded-For $remote_addr;" in text
+    else:
+        assert "output discard" in text
+        excluded = next(line for line in text.splitlines() if "exclude" in line).split()
+        assert {"http.log.error", "http.handlers.reverse_proxy"} <= set(excluded)
+
+
+@pytest.mark.parametrize(("program", "asked"), [("nginx", "-t"), ("caddy", "validate")])
+def test_a_proxy_accepts_its_file(tmp_path: Path, program: str, asked: str) -> None:
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    if program == "nginx":
+        whole = f"pid {tmp_path}/pid; events {{}} http {{ server {{ listen 127.0.0.1:8471;\n"
+        file = tmp_path / "nginx.conf"
+        file.write_text(f"{whole}{(DEPLOY / 'nginx.conf').read_text()}}}}}")
+        command = [found, asked, "-c", str(file)]
+    else:
+        command = [found, asked, "--adapter", "caddyfile", "--config", str(DEPLOY / "Caddyfile")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

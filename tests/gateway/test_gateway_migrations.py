@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Text, inspect, text
+from sqlalchemy import Column, Connection, Text, inspect, text
 
 from shoal.gateway.store import Store, upgrade_schema
 from shoal.gateway.tables import METADATA, OUTPUTS, SPACED
@@ -25,11 +25,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 def columns(store: Store) -> dict[str, set[tuple[str, bool]]]:
     """Names of the columns of every table of the gateway, and whether each may be empty."""
 
-    def look(connection: object) -> dict[str, set[tuple[str, bool]]]:
+    def look(connection: Connection) -> dict[str, set[tuple[str, bool]]]:
         found = inspect(connection)
-        names = [name for name in found.get_table_names() if name.startswith("gateway_")]  # type: ignore[union-attr]
+        names = [name for name in found.get_table_names() if name.startswith("gateway_")]
         return {
-            name: {(each["name"], bool(each["nullable"])) for each in found.get_columns(name)}  # type: ignore[union-attr]
+            name: {(each["name"], bool(each["nullable"])) for each in found.get_columns(name)}
             for name in names
             if name != "gateway_versions"
         }
@@ -59,7 +59,7 @@ def test_a_column_that_is_added_later_is_not_in_the_first_tables(
         add = text("ALTER TABLE gateway_outputs ADD COLUMN later TEXT")
         store.ledger.database.migrate(lambda c: c.execute(add))
     finally:
-        OUTPUTS._columns.remove(later)  # type: ignore[attr-defined]
+        OUTPUTS._columns.remove(later)
 
 
 def test_every_version_is_brought_up_to_date(store: Store) -> None:

@@ -23,6 +23,7 @@ from shoal.core.errors import LedgerError, ShoalError
 from shoal.gateway import owntracks, telemetry
 from shoal.gateway.calibration import Jobs
 from shoal.gateway.copies.head import check_head
+from shoal.gateway.http.api_page import add_api_page
 from shoal.gateway.http.guards import Answers, Guard, problem_from
 from shoal.gateway.http.rates import Rates
 from shoal.gateway.hub import Hub
@@ -199,6 +200,8 @@ class Gateway:
             found.append("the database is away")
         if time.monotonic() - self.ticker.alive > STUCK:
             found.append("the slot clock stands still")
+        if self.store.failing:
+            found.append("the database cannot be written; is its disk full?")
         jump = self.watch.jump()
         if jump:
             found.append(jump_text(jump))
@@ -263,12 +266,15 @@ def create(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         description=__doc__,
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 422, 429, 503), PROBLEM),
     )
     app.state.gateway = gateway
     for router in ROUTERS:
         app.include_router(router)
     _health(app, gateway)
+    add_api_page(app)
     add_page(app)
     for kind in (Problem, ShoalError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
@@ -363,6 +369,9 @@ FILES = {
     "shared.js": "text/javascript",
     "studio.css": "text/css",
 }
+NOT_BUILT = (
+    "the page was not built here; run `make views`, or use the container image, which has it"
+)
 HEADERS = {
     # Plot puts <style> into the charts it makes, which only 'unsafe-inline' lets pass
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
@@ -374,13 +383,15 @@ HEADERS = {
 
 
 def add_page(app: FastAPI) -> None:
-    """Serve the page at /page/, where it was built; elsewhere it is missing like any other."""
+    """Serve the page at /page/, where it was built; elsewhere say how to build it."""
     built = Path(str(files("shoal.studio"))) / "static"
 
     @app.get("/page/{name}", include_in_schema=False)
     @app.get("/page/", include_in_schema=False)
     async def page(name: str = "") -> Response:
         file = built / (name or "person.html")
-        if name not in FILES or not file.is_file():
+        if name not in FILES:
             raise missing()
+        if not file.is_file():
+            raise Problem(404, NOT_BUILT)
         return FileResponse(file, media_type=FILES[name], headers=HEADERS)

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine, TextClause, create_engine, event, fun
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from shoal.core.errors import CannotCompose, InputError, OverBudget
+from shoal.core.errors import CannotCompose, InputError, LedgerError, OverBudget
 from shoal.core.plan import Plan
 from shoal.gateway.copies.head import HeadFile
 from shoal.gateway.problems import RETRY, Problem, not_understood, over_limit
@@ -61,6 +61,7 @@ class Store:
         self._writer = None if self.postgres else Writer(self.ledger)
         self._waiting = 0
         self.head = HeadFile(settings.head_file)
+        self.failing = False  # whether a write failed, and none has succeeded for sure since
         self.restored: float | None = None  # when an older copy was taken, as `check_head` found
         self.plans: dict[tuple[str, str], Plan] = {}  # built once: a stored plan never changes
 
@@ -101,11 +102,24 @@ class Store:
             raise Problem(503, f"{self._waiting} writes wait; try again", headers=RETRY)
         self._waiting += 1
         try:
-            if self._writer is not None:
-                return await asyncio.wrap_future(self._writer.submit(work))
-            return await self._in_thread(lambda: self._transact(work, space))
+            with self._noticing():
+                if self._writer is not None:
+                    return await asyncio.wrap_future(self._writer.submit(work))
+                return await self._in_thread(lambda: self._transact(work, space))
         finally:
             self._waiting -= 1
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Note that the database cannot be written, as when its disk is full."""
+        try:
+            yield
+        except LedgerError:
+            self.failing = True
+            raise
+        except Problem as problem:
+            self.failing = self.failing or problem.status == 503
+            raise
 
     async def reading(self, space: str, work: Work[T]) -> T:
         """`read` for the event loop."""
@@ -144,9 +158,10 @@ class Store:
         On SQLite in the writer's thread, between two groups: another writer would wait for a
         moment at which nobody writes, and may never find one.
         """
-        if self._writer is None:
-            return await self._in_thread(work)
-        return await asyncio.wrap_future(self._writer.submit(work, alone=True))
+        with self._noticing():
+            if self._writer is None:
+                return await self._in_thread(work)
+            return await asyncio.wrap_future(self._writer.submit(work, alone=True))
 
     def commit_now(self, work: Work[T]) -> T:
         """Return the result of `work`, committed in this thread: for what runs `alone`."""

@@ -70,6 +70,9 @@ class Ticker:
         while True:
             pause = self._store.settings.tick
             try:
+                if self._store.failing:  # written until it works: nothing else may be due
+                    await self.write_head()
+                    self._store.failing = False
                 if self._lease is None or await self._lease.held():
                     await self._note_head()
                     pause = await self._tick_unless_jumped()
@@ -93,8 +96,11 @@ class Ticker:
     async def _note_head(self) -> None:
         """Note how far the database has come, when it is time."""
         if time.monotonic() >= self._head_due:
-            self.unnoted = True
-            await self.write_head()
+            try:
+                await self.write_head()
+            except BaseException:
+                self.unnoted = True
+                raise
             self.unnoted = False
             self._head_due = time.monotonic() + self._store.settings.head_seconds
 

@@ -75,7 +75,7 @@ class Rooms:
         self.store.write(ALL, lambda c: keep_plan(c, "one", told))
 
     def put(self, plan_name: str, **asked: Any) -> bool:
-        body = {"plan": plan_name, **asked}
+        body = {"plan": plan_name, "confirm": True, **asked}
         return self.store.write(
             ALL, lambda c: open_stream(self.rooms, c, self.where, body, self.now)
         )

@@ -119,7 +119,7 @@ def held_by(plan: Plan, wish: AttackWish) -> Model:
     if wish.adversary is None:
         return member(plan, wish.model)
     from shoal.spec.fields import load_model
-    from shoal.spec.request import check_model
+    from shoal.spec.stored import check_model
 
     stored: Model = load_model(wish.adversary, "--adversary")
     check_model(stored, f"--adversary is {str(wish.adversary)!r}")

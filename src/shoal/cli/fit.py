@@ -36,6 +36,7 @@ Examples:
   shoal fit ride.gpx -o town.json --grid 0.5 --every 1min --spec town.toml
   shoal fit tracks.csv -o town.json --grid 0.5 --lat lat --lon lon --series user --time t
   shoal fit phone.csv -o day.json --slot 30min --state context --series user --time t
+  shoal fit phone.csv -o day.json --slot 30min --state context --time t --spec d.toml --inline
 """
 
 NOT_PRIVATE = (
@@ -102,6 +103,9 @@ class FitWish:
     spec: Annotated[
         Path | None, option("FILE", "Also write a spec that uses the model.", "--spec")
     ] = None
+    inline: Annotated[
+        bool, options.flag("--inline", "Put the model inside the spec, which then needs no file.")
+    ] = False
     as_json: options.AsJson = False
     force: options.Force = False
 
@@ -113,6 +117,8 @@ class FitWish:
         """Refuse options that do not go together, before any file is read."""
         if self.grid is not None and self.slot is not None:
             raise InputError("--grid fits a map and --slot a day; give one of them")
+        if self.inline and self.spec is None:
+            raise InputError("--inline puts the model inside a spec; name one with --spec FILE")
         maps: dict[str, object] = {"--lat": self.latitude, "--lon": self.longitude}
         maps |= {"--box": self.box, "--personal": self.personal, "--every": self.every}
         if self.grid is None:
@@ -162,7 +168,13 @@ def fit(wish: FitWish) -> None:
     contexts of a day. Files of apps, watches and meters name their own columns; `shoal read` shows
     what is in a file.
     """
-    from shoal.cli.init import check_spec, write_day_spec, write_map_spec, write_spec
+    from shoal.cli.init import (
+        check_spec,
+        put_model_inside,
+        write_day_spec,
+        write_map_spec,
+        write_spec,
+    )
     from shoal.cli.sources import columns_in
     from shoal.core.family import only_act
 
@@ -188,6 +200,8 @@ def fit(wish: FitWish) -> None:
         write = write_spec
     if spec is not None:
         write(spec, wish.out, columns, wish.data, as_json=wish.as_json)
+        if wish.inline:
+            put_model_inside(spec, wish.out)
 
 
 MAX_NUMBERS = {False: 64, True: 256}  # as states without bins: of any numbers, of whole ones

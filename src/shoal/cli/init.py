@@ -121,6 +121,19 @@ def write_spec(
     _written(path, text, ("plan {name}", release), as_json=as_json)
 
 
+def put_model_inside(path: Path, model: Path) -> None:
+    """Replace the file that a spec at `path` names by the stored model in it."""
+    from shoal.core.registry import dumps
+    from shoal.data.write import atomic_write
+    from shoal.spec.fields import load_model
+
+    text = path.read_text(encoding="utf-8")
+    stored = dumps(load_model(model, "model"), indent=None)
+    named = f"file = {_beside(path, model)}"
+    assert named in text, "the spec was written for this model"
+    atomic_write(path, text.replace(named, f"stored = {_quoted(stored)}", 1))
+
+
 def _said(columns: NamedColumns, *names: str) -> dict[str, str | None]:
     """Return some columns and options of raw rows by their keys in a spec."""
     named = {name: getattr(columns, name) for name in (*names, "missing", "tz", "where", "sep")}

@@ -29,6 +29,7 @@ Examples:
   shoal plan shoal.toml --json | jq .scale
   shoal plan shoal.toml --compare
   shoal plan shoal.toml --save plan.json --plot noise.png
+  shoal plan shoal.toml --export upload.json
 """
 
 
@@ -184,6 +185,10 @@ def plan(
     save: Annotated[
         Path | None, options.option("FILE", "Store the plan, for `shoal release`.", "--save")
     ] = None,
+    export: Annotated[
+        Path | None,
+        options.option("FILE", "Store the spec with its models, for `shoal serve put-plan`."),
+    ] = None,
     plot: options.PlotPath = None,
     time_limit: options.TimeLimit = None,
     compare_all: Annotated[
@@ -204,8 +209,12 @@ def plan(
     if save is not None:
         show.check_output(save, force=force)
         show.check_apart(save, spec)
+    if export is not None:
+        show.check_output(export, force=force)
+        show.check_apart(export, spec)
     show.check_chart(plot, force=force)
     request = read_request(spec)
+    exported = None if export is None else _exported(spec)
     limit = show.limited(time_limit)
     with limit as watch, show.working("calibrating"), request.limited(time_limit):
         comparison = compare(
@@ -235,12 +244,27 @@ def plan(
         atomic_write(save, dumps(comparison.plan) + "\n")
         if not as_json:
             typer.echo(f"\nThe plan is in {save}")
+    if export is not None and exported is not None:
+        from shoal.data.write import atomic_write
+
+        atomic_write(export, exported)
+        if not as_json:
+            typer.echo(f"\nThe spec with its models is in {export}")
     if plot is not None:
         from shoal.cli.charts import noise_chart
 
         draw = (view and view.chart) or (lambda _: noise_chart(comparison))
         show.write_chart(plot, draw(comparison.plan), as_json=as_json)
     show.say_cut(watch, "this is the best of the mechanisms that were done")
+
+
+def _exported(spec: Path) -> str:
+    """Return the body of a request that makes this plan in a gateway, as JSON."""
+    import json
+
+    from shoal.spec.inline import inline_spec
+
+    return json.dumps({"spec": inline_spec(spec)}, ensure_ascii=False) + "\n"
 
 
 def _print(

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from shoal.core.errors import BudgetError, InputError, Refused, ShoalError, SpecError
 from shoal.core.numbers import finite
-from shoal.gateway.problems import Problem, missing, problem_of
+from shoal.gateway.problems import Problem, missing, not_understood, problem_of
 from shoal.gateway.settings import Settings
 from shoal.gateway.store import ALL, Store, check_count
 from shoal.gateway.streams import now_seconds
@@ -213,16 +213,12 @@ async def calibrated(
 
 def check_spec(given: str | dict[str, Any]) -> str:
     """The spec as JSON; refused when it names files, which are the server's own."""
-    document: Any = given
-    if isinstance(given, str):
-        try:
-            document = tomllib.loads(given, parse_float=Decimal)
-        except tomllib.TOMLDecodeError as error:
-            raise SpecError(f"the spec is not valid TOML: {error}") from None
-        except RecursionError:
-            raise SpecError(TOO_DEEP) from None
+    document: Any = _parsed(given) if isinstance(given, str) else given
     if "data" in document:
-        raise SpecError("the spec has [data]; nothing is read from the server's disk, leave it out")
+        raise SpecError(
+            "the spec has [data]; nothing is read from the server's disk, leave it out, or send it "
+            "with `shoal serve put-plan`"
+        )
     waiting = [(document, 0)]
     while waiting:
         each, depth = waiting.pop()
@@ -231,11 +227,56 @@ def check_spec(given: str | dict[str, Any]) -> str:
         for key in each if isinstance(each, dict) else ():
             if key == "file" or key.endswith("_file"):
                 raise SpecError(
-                    f"the spec has {key}; write it out, nothing is read from the server's disk"
+                    f"the spec has {key}; nothing is read from the server's disk, so write it out, "
+                    "or send it with `shoal serve put-plan`, which puts models inside"
                 )
         inside = each.values() if isinstance(each, dict) else each
         waiting += [(one, depth + 1) for one in inside if isinstance(one, dict | list)]
     return json.dumps(document, default=_decimal)
+
+
+def check_plan_request(
+    spec: str | dict[str, Any] | None,
+    model: str | dict[str, Any] | None,
+    plan: str | dict[str, Any] | None,
+) -> str:
+    """Return what a job is to calibrate or check, as JSON: a spec, or a stored plan.
+
+    `model` is a stored model in place of the spec's own [[model]].
+    """
+    if plan is not None:
+        if spec is not None or model is not None:
+            raise not_understood("plan is given with spec or model; a stored plan has both inside")
+        return json.dumps({STORED_PLAN: _document(plan)})
+    if spec is None:
+        raise not_understood("spec is missing; give a spec, with a model beside it, or a plan")
+    if model is None:
+        return check_spec(spec)
+    document = dict(spec) if isinstance(spec, dict) else _parsed(spec)
+    own = document.get("model", [])
+    several = isinstance(own, list) and (len(own) > 1 or any("file" not in each for each in own))
+    if several or not isinstance(own, list):
+        raise not_understood(
+            "model is given, and the spec has models of its own; leave one of them out"
+        )
+    return check_spec({**document, "model": [{"stored": _document(model)}]})
+
+
+STORED_PLAN = "stored_plan"  # the key of a job that checks a stored plan
+
+
+def _document(given: str | dict[str, Any]) -> str:
+    return given if isinstance(given, str) else json.dumps(given)
+
+
+def _parsed(spec: str) -> dict[str, Any]:
+    """Return a spec's TOML text as an object, decimals as such."""
+    try:
+        return tomllib.loads(spec, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"the spec is not valid TOML: {error}") from None
+    except RecursionError:
+        raise SpecError(TOO_DEEP) from None
 
 
 def _decimal(value: object) -> Any:
@@ -277,6 +318,9 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
     from shoal.spec.request import request_of
 
     document = json.loads(spec, parse_float=Decimal, object_hook=_restored)
+    if STORED_PLAN in document:
+        phase("checking")
+        return _checked_plan(document[STORED_PLAN])
     with tempfile.TemporaryDirectory() as empty:
         request = request_of(document, folder=Path(empty))
     phase("calibrating")
@@ -293,6 +337,18 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
         told["ordinary"] = _leak(plan)
         told["dry_run"] = _dry_run(plan)
     return {"plan": plan.fingerprint[:16], "document": dumps(plan, indent=None), "told": told}
+
+
+def _checked_plan(stored: str) -> dict[str, Any]:
+    """Return a stored plan as `_found` does, after its promise was evaluated again."""
+    from shoal.core.registry import dumps
+    from shoal.jobs.job import rechecked
+    from shoal.spec.fields import parse_stored
+
+    named = Path("plan")
+    plan = rechecked(parse_stored(stored, named, "document"), named)
+    document = dumps(plan, indent=None)
+    return {"plan": plan.fingerprint[:16], "document": document, "told": described(plan)}
 
 
 def described(plan: Any) -> dict[str, Any]:

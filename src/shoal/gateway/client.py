@@ -343,9 +343,21 @@ class Endpoints:
         return post("/v1/releases", plain, body, key)
 
     @Endpoint
-    def start_plan(self, spec: str, key: str | None = None) -> Call[str]:
-        """The name of a job that calibrates a spec."""
-        return post("/v1/plans", lambda told: str(told["job"]), {"spec": spec}, key)
+    def start_plan(
+        self,
+        spec: str | dict[str, Any] | None = None,
+        key: str | None = None,
+        *,
+        model: str | dict[str, Any] | None = None,
+        plan: str | dict[str, Any] | None = None,
+    ) -> Call[str]:
+        """Return the name of a job that calibrates a spec, or checks a stored plan.
+
+        `model` is a stored model in place of the spec's own.
+        """
+        given = {"spec": spec, "model": model, "plan": plan}
+        body = {name: value for name, value in given.items() if value is not None}
+        return post("/v1/plans", lambda told: str(told["job"]), body, key)
 
     @Endpoint
     def job(self, job: str) -> Call[dict[str, Any]]:
@@ -403,9 +415,17 @@ class Client(Endpoints):
                 failures += 1
             time.sleep(pause(failures))
 
-    def make_plan(self, spec: str, progress: Callable[[dict[str, Any]], None] | None = None) -> str:
-        """The name of a plan, once its job is done; refused with the job's own sentence."""
-        job = self.start_plan(spec)
+    def make_plan(
+        self,
+        spec: str | dict[str, Any] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        **stored: Any,
+    ) -> str:
+        """Return the name of a plan, once its job is done; refused with the job's own sentence.
+
+        `stored` is a `model` in place of the spec's own, or a `plan` instead of a spec.
+        """
+        job = self.start_plan(spec, **stored)
         while True:
             told = self.job(job)
             plan = _job_done(told)
@@ -494,13 +514,17 @@ class AsyncClient(Endpoints):
             await asyncio.sleep(pause(failures))
 
     async def make_plan(
-        self, spec: str, progress: Callable[[dict[str, Any]], None] | None = None
+        self,
+        spec: str | dict[str, Any] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        **stored: Any,
     ) -> str:
-        """Return the name of the plan made from `spec`, once its job is done.
+        """Return the name of a plan, once its job is done.
 
-        `progress` receives the job's state at every poll. Raises GatewayError when the job fails.
+        `stored` is a `model` in place of the spec's own, or a `plan` instead of a spec. `progress`
+        receives the job's state at every poll. Raises GatewayError when the job fails.
         """
-        job = await self.start_plan(spec)
+        job = await self.start_plan(spec, **stored)
         while True:
             told = await self.job(job)
             plan = _job_done(told)

@@ -25,9 +25,12 @@ Examples:
   shoal serve --town                     with made-up people who walk through a made-up town
   shoal serve backup copy.db             all of it in one file, while it runs
   shoal serve restore copy.db            a database of that file
+  shoal serve put-plan day.toml          a plan of a spec, with the model that the spec names
   shoal serve --restored                 go on from an older copy of the database, with care
   SHOAL_DATABASE=postgresql://shoal@db/shoal shoal serve --workers 2
 """
+
+LOCAL = "http://127.0.0.1:8470"
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -271,6 +274,29 @@ def accept_clock(database: Database = None, settings_file: SettingsFile = None) 
 
     accept(load_settings(settings_file, database=database).head_file)
     typer.echo("The clock is accepted; workers go on within a second.")
+
+
+@app.command()
+def put_plan(
+    file: Annotated[Path, typer.Argument(help="a spec, an exported spec, or a stored plan")],
+    key: Annotated[str, typer.Option(envvar="SHOAL_KEY", help="An operator's key.")],
+    to: Annotated[str, typer.Option(metavar="URL", help="Where the gateway is.")] = LOCAL,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A stored model instead of the spec's own.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object.")] = False,
+) -> None:
+    """Send a plan to a gateway: a spec, whose models go with it, or a plan that was stored.
+
+    Prints the plan's name when it is made, for `PUT …/streams/NAME`.
+    """
+    from shoal.gateway.client import Client
+    from shoal.gateway.uploads import upload_of
+
+    body = upload_of(file, model)
+    with Client(to, key) as gateway:
+        plan = gateway.make_plan(**body)
+    typer.echo(json.dumps({"plan": plan}) if as_json else f"The plan is {plan}.")
 
 
 keys_app = typer.Typer(

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, inser
 
 from shoal.core.plan import Plan
 from shoal.gateway.advance import LiveStream, Standing, begun
+from shoal.gateway.changes import check_confirmed
 from shoal.gateway.clock import Clock
 from shoal.gateway.copies.head import pause_mark, row_mark
 from shoal.gateway.machines import (
@@ -172,6 +173,8 @@ def change(
         stream.clock.day_ends(stream.closed), stream.clock.day_ends(stream.standing.decided - 1)
     )
     clock = next_clock(plan, asked.get("clock") or {}, zone, stream.clock, first)
+    confirmed = bool(asked.get("confirm"))
+    check_confirmed(stream.plan, plan, stream.clock, clock, confirmed=confirmed)
     swap = json.dumps([asked["plan"], clock.stored()])
     connection.execute(changed(address, swap=swap))
 

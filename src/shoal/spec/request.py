@@ -24,16 +24,13 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    PlainValidator,
     Tag,
     ValidationError,
-    WithJsonSchema,
     create_model,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticCustomError
 
-from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, SpecError
 from shoal.core.family import Family, Part, act_of, families
 from shoal.core.plan import CONFIDENCE, Plan
@@ -53,9 +50,9 @@ from shoal.spec.fields import (
     Section,
     Share,
     Text,
-    load_model,
     read_text,
 )
+from shoal.spec.stored import STORED_SECTIONS
 
 
 class DataSection(Section):
@@ -136,50 +133,6 @@ class DataSection(Section):
         return self
 
 
-def _stored_kinds() -> dict[str, tuple[str, ...]]:
-    """Return, for each kind of model, the kinds of stored values that its file may hold."""
-    return {kind: own for family in families() for kind, own in family.stored_models.items()}
-
-
-def _stored_kind(value: object) -> str:
-    kinds = _stored_kinds()
-    if value not in kinds:
-        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, kinds))})
-    return str(value)
-
-
-StoredKind = Annotated[
-    str,
-    PlainValidator(_stored_kind),
-    WithJsonSchema({"type": "string", "enum": [*_stored_kinds()]}),
-]
-
-
-class ModelFile(ModelSection):
-    """A stored model, such as `shoal fit` writes, or a Bayesian network in a .bif file."""
-
-    file: Text = Field(description="path of the model, relative to the spec")
-    kind: StoredKind | None = Field(
-        None, description="what the file must hold; omit to take any kind"
-    )
-
-    def model(self, folder: Path) -> Model:
-        stored: Model = load_model(folder / self.file, "file")
-        check_model(stored, f"file is {self.file!r}", self.kind)
-        return stored
-
-
-def check_model(stored: object, named: str, kind: str | None = None) -> None:
-    """Refuse a value that is no model of the wanted kind; `named` is its origin for the error."""
-    kinds = _stored_kinds() if kind is None else {kind: _stored_kinds()[kind]}
-    if not any(kind_of(type(stored)) in own for own in kinds.values()):
-        wanted = " or ".join(map(repr, kinds))
-        raise SpecError(
-            f"{named}, which holds a {type(stored).__name__}; it must hold a model of kind "
-            f"{wanted} (write one with `shoal fit`)"
-        )
-
-
 class PrivacySection(Section):
     """The budget: exactly one of epsilon, error and belief_delta."""
 
@@ -238,7 +191,6 @@ class _NoKind(Section):
 
 PARTS = ("model", "secrets", "query")
 NO_KIND = "\0"
-FILE = "file"  # the kind of a [[model]] that names a file
 
 
 def kinds_of(part: str) -> dict[str, Part]:
@@ -253,16 +205,20 @@ def _own(family: Family, part: str) -> Mapping[str, Part]:
 
 def section_of(part: str, kind: str) -> type[Section]:
     """Return the class of a section with this kind; KeyError when there is none."""
-    found: type[Section] = ModelFile if (part, kind) == ("model", FILE) else kinds_of(part)[kind]()
+    if part == "model" and kind in STORED_SECTIONS:
+        return STORED_SECTIONS[kind]
+    found: type[Section] = kinds_of(part)[kind]()
     return found
 
 
 def _tag(value: Any) -> str | None:
     if isinstance(value, Section):
-        return getattr(value, "kind", FILE)
+        own = (key for key, cls in STORED_SECTIONS.items() if isinstance(value, cls))
+        return next(own, None) or _kind(getattr(value, "kind", None))
     if not isinstance(value, dict):
         return None
-    return FILE if "file" in value else _kind(value.get("kind"))
+    named = next((key for key in STORED_SECTIONS if key in value), None)
+    return named or _kind(value.get("kind"))
 
 
 def _kind(value: object) -> str | None:
@@ -282,7 +238,8 @@ def spec_class(document: Mapping[str, Any] | None = None) -> type[Section]:
     """Return the class of a spec with the kinds a document names; without one, with all kinds."""
     if document is None:
         every = {part: tuple(kinds_of(part)) for part in PARTS}
-        return _spec_class((*every["model"], FILE), every["secrets"], every["query"], others=False)
+        models = (*every["model"], *STORED_SECTIONS)
+        return _spec_class(models, every["secrets"], every["query"], others=False)
     return _spec_class(*(tuple(_named(document, part)) for part in PARTS), others=True)
 
 
@@ -290,8 +247,8 @@ def _named(document: Mapping[str, Any], part: str) -> Iterator[str]:
     """Yield the kinds of a part that a document names and a family knows, each once."""
     given = document.get(part)
     tags = map(_tag, given if isinstance(given, list) else [given])
-    known = {*kinds_of(part), FILE} if part == "model" else set(kinds_of(part))
-    yield from dict.fromkeys(tag for tag in tags if tag in known)
+    known = {*kinds_of(part), *(STORED_SECTIONS if part == "model" else ())}
+    yield from dict.fromkeys(tag for tag in tags if tag is not None and tag in known)
 
 
 @cache

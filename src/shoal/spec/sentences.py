@@ -144,6 +144,8 @@ def _section_title(place: Place) -> str:
             return "a spec"
         case ("model", "file"):
             return "a [[model]] with a file"
+        case ("model", "stored"):
+            return "a [[model]] with a stored model"
         case ("model", kind):
             return f"a [[model]] of kind {kind!r}"
         case (name, kind):

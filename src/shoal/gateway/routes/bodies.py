@@ -79,6 +79,9 @@ class StreamBody(RequestBody):
     clock: ClockBody | None = None
     timezone: str | None = Field(None, max_length=64, examples=["Europe/Berlin"])
     silence: Literal["publish", "hide"] = "publish"
+    confirm: bool = Field(
+        False, description="the person confirms what changes with another plan or zone"
+    )
     independent: bool = Field(
         False, description="the person says that this stream tells nothing of their others"
     )
@@ -404,6 +407,9 @@ class PlanTold(BaseModel):
     guarantee: dict[str, Any]
     explanation: str
     alternatives: dict[str, Any] | None = None
+    assumes: dict[str, Any] | None = Field(
+        None, description="what the promise assumes applications know: a sentence, and the models"
+    )
 
 
 class PlanNamed(Answer):

@@ -14,7 +14,15 @@ from pydantic import Field
 from sqlalchemy import select
 
 from shoal.core.plan import Sampler
-from shoal.gateway.calibration import DONE, FAILED, calibrated, check_spec, job_told, new_job
+from shoal.core.registry import dumps
+from shoal.gateway.calibration import (
+    DONE,
+    FAILED,
+    calibrated,
+    check_plan_request,
+    job_told,
+    new_job,
+)
 from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
 from shoal.gateway.machines import plan_of
 from shoal.gateway.problems import missing, not_understood
@@ -24,14 +32,27 @@ from shoal.gateway.tables import PLANS
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 
-SPEC = Annotated[str, Field(max_length=500_000)]
+DOCUMENT = Annotated[str, Field(max_length=100_000_000)]  # SHOAL_BODY_BYTES is the limit
 PROGRESS_SECONDS = 0.5  # seconds between two looks at a job's progress
 
 
 class PlanBody(RequestBody):
-    """A spec, as TOML text or as the object that text stands for; no files, no [data]."""
+    """A spec, as TOML text or as the object that text stands for, or a plan that was made before.
 
-    spec: SPEC | dict[str, Any]
+    A spec names no files and has no [data]. Its model may be beside it, as `shoal fit` stores one.
+    """
+
+    spec: DOCUMENT | dict[str, Any] | None = None
+    model: DOCUMENT | dict[str, Any] | None = Field(
+        None, description="a stored model, in place of the spec's own"
+    )
+    plan: DOCUMENT | dict[str, Any] | None = Field(
+        None, description="a plan that `shoal plan --save` stored; it is checked again"
+    )
+
+    def wanted(self) -> str:
+        """Return what a job is to do, as JSON."""
+        return check_plan_request(self.spec, self.model, self.plan)
 
 
 class ReleaseBody(RequestBody):
@@ -47,9 +68,9 @@ class ReleaseBody(RequestBody):
 async def post_plan(
     house: House, who: Who, body: PlanBody, response: Response, idempotency_key: Idempotency = None
 ) -> dict[str, Any]:
-    """Calibrate a spec in the background. For operators."""
+    """Calibrate a spec, or check a stored plan, in the background. For operators."""
     who.must_be(OPERATOR)
-    spec = check_spec(body.spec)
+    spec = body.wanted()
 
     def work(connection: Any) -> dict[str, Any]:
         """Store a job for the spec, or return the stored response of the same Idempotency-Key."""
@@ -70,7 +91,7 @@ async def post_plan(
 async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     """What a spec would give, stored nowhere: error, cost, what ordinary DP leaks, a dry run."""
     who.must_be(OPERATOR)
-    spec = check_spec(body.spec)
+    spec = body.wanted()
     async with house.estimating:
         found = await calibrated(spec, house.settings, estimate=True)
     return {"plan": found["plan"], **found["told"]}
@@ -120,10 +141,28 @@ async def get_plans(house: House, who: Who) -> dict[str, Any]:
 
 @router.get("/plans/{plan}", response_model=bodies.PlanTold, response_model_exclude_unset=True)
 async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
-    """A plan: its promise, its explanation, all mechanisms side by side. Plans are no secret."""
+    """A plan: its promise, its explanation, all mechanisms side by side. Plans are no secret.
+
+    `assumes` has what the promise assumes that everybody knows: the models, as they are stored.
+    """
     who.must_be(OPERATOR, PERSON, APPLICATION)
     row = await house.store.reading(who.space, lambda c: _plan_row(c, who.space, plan))
-    return {"plan": plan, **json.loads(row.told)}
+    told = {"plan": plan, **json.loads(row.told)}
+    return told | {"assumes": await asyncio.to_thread(assumed, row.document)}
+
+
+def assumed(document: str) -> dict[str, Any]:
+    """Return what the promise of a stored plan assumes that applications know."""
+    plan = plan_of(document)
+    models = [json.loads(dumps(model, indent=None)) for model in plan.task.family]
+    known = (
+        "this model" if len(models) == 1 else f"these {len(models)} models, one of which is true"
+    )
+    return {
+        "sentence": f"The promise is about {plan.guarantee.over}. It covers applications "
+        f"that know {known}, the plan and all outputs before. One that knows more is not covered.",
+        "models": models,
+    }
 
 
 @router.post("/releases", response_model=bodies.Released)

@@ -12,7 +12,7 @@ down_revision = None
 
 ROLE = "shoal_gateway"
 # keys and columns as they were at version 1; later ones are added by later migrations
-TABLES = {
+FIRST_TABLES = {
     "spaces": ("", "made:time"),
     "people": ("person", "made:time"),
     "keys": ("key", "kind holder hash label made:time expires:time? used:time? revoked:time?"),
@@ -29,13 +29,13 @@ TABLES = {
     "dead": ("uid place:number", "ordinal:number? reason"),
     "answers": ("key name", "request status:number body made:time"),
 }
-NAMES = tuple(TABLES)
+NAMES = tuple(FIRST_TABLES)
 
 
 def upgrade() -> None:
     """Create the tables as of version 1; later migrations alter them explicitly."""
     metadata = MetaData()
-    made = {name: make_table(metadata, name, *said) for name, said in TABLES.items()}
+    made = {name: make_table(metadata, name, *said) for name, said in FIRST_TABLES.items()}
     Index("gateway_streams_uid", made["streams"].c.uid, unique=True)
     Index("gateway_streams_closes", made["streams"].c.closes)
     metadata.create_all(op.get_bind())

@@ -32,7 +32,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from shoal.core.registry import dumps
-from shoal.gateway.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.copies.head import check_head
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.routes.bodies import ReadingBody

@@ -17,10 +17,10 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.gateway import streams
 from shoal.gateway.app import Gateway, create
-from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.http.connections import bounded_protocol
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.machines import plan_of
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.rounds import next_close
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.store import ALL, Store

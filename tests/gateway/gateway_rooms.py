@@ -15,7 +15,7 @@ from shoal.core.registry import dumps
 from shoal.core.task import Task
 from shoal.gateway import streams
 from shoal.gateway.advance import Reading
-from shoal.gateway.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, forget, loaded, open_stream, pause, row_of

@@ -61,6 +61,8 @@ ROWS = (
     Row(
         "POST", "/owntracks", {"_type": "location", "lat": 52.5, "lon": 13.36}, ("ada-phone",), True
     ),
+    Row("POST", "/overland", {"locations": []}, ("ada-phone",), True),
+    Row("POST", "/traccar", {"position": {}}, ("ada-phone",), True),
     Row("DELETE", "/v1/people/{person}/grants/{application}", None, ("ada",)),
     Row("DELETE", STREAM, None, ("ada",)),
     Row("DELETE", "/v1/people/{person}", None, ("operator", "ada")),

@@ -230,7 +230,7 @@ def _answers(port: int) -> bool:
 
 def test_owntracks_over_mqtt(town: House, broker: int) -> None:
     aiomqtt = pytest.importorskip("aiomqtt")
-    from shoal.gateway.owntracks import Bridge
+    from shoal.gateway.doors.bridge import Bridge
 
     town.pass_time(EVERY)
 

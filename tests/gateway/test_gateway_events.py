@@ -22,9 +22,9 @@ from shoal.core.registry import dumps
 from shoal.core.stream import Slot
 from shoal.core.task import Task
 from shoal.gateway.advance import LiveStream, Reading, Standing, Work, advance, begun, close
-from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.clock import steady_clock
 from shoal.gateway.machines import context_curves, stream_kind
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import run_together
 from shoal.gateway.store import ALL

@@ -15,7 +15,7 @@ from shoal.cli.app import app
 from shoal.core.registry import dumps, loads
 from shoal.gateway.client import Client, GatewayError
 from shoal.gateway.keys import name_of
-from shoal.gateway.uploads import upload_of
+from shoal.gateway.planning.uploads import upload_of
 from shoal.spec.request import read_request
 from tests.gateway.gateway_house import House, plan, running
 

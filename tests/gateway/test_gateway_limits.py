@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete, update
 
 from shoal.core.errors import SpecError
-from shoal.gateway.calibration import check_spec, new_job
+from shoal.gateway.planning.calibration import check_spec, new_job
 from shoal.gateway.store import ALL
 from shoal.gateway.tables import JOBS
 from shoal.gateway.telemetry import FIELDS

@@ -24,8 +24,8 @@ from sqlalchemy import select
 
 from shoal.gateway import client as client_module
 from shoal.gateway.client import AsyncClient, Client
+from shoal.gateway.doors.messages import hand_on, stamped_message
 from shoal.gateway.keys import DEVICE, PERSON, make_key
-from shoal.gateway.owntracks import stamped_message
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.tables import STREAMS, TAKEN
 from shoal.gateway.vault import Vault
@@ -229,9 +229,6 @@ def test_a_client_in_a_loop_whose_answer_was_lost_pushes_once(house: House, keep
 
 @pytest.mark.parametrize("keep_key", [True, False])
 def test_the_bridge_hands_a_message_on_once(house: House, keep_key: bool) -> None:
-    pytest.importorskip("aiomqtt")
-    from shoal.gateway.owntracks import Bridge
-
     stream, key = house.path.rpartition("/")[2], house.token("one/ada-phone")
     message = {"_type": "location", "lat": 52.503, "lon": 13.365}
     stamped = stamped_message(json.dumps(message).encode(), retained=False)
@@ -240,10 +237,9 @@ def test_the_bridge_hands_a_message_on_once(house: House, keep_key: bool) -> Non
     stamped["tst"] = int(house.clock())
 
     async def run() -> None:
-        bridge = Bridge("localhost", {}, house.base, stream=stream)
         transport = LostForLoops(house, keep_key=keep_key)
         async with httpx.AsyncClient(base_url=house.base, transport=transport, timeout=60) as http:
-            await bridge._hand_on(http, key, stamped)
+            await hand_on(http, stream, key, stamped)
 
     asyncio.run(run())
     assert counted(house) == (1, 1)

@@ -21,11 +21,11 @@ from sqlalchemy import select
 
 from shoal.core.errors import LedgerError
 from shoal.core.registry import dumps
-from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.clock import Clock, day_clock, steady_clock
 from shoal.gateway.copies import head as head_module
 from shoal.gateway.copies.head import HeadFile, NotedHead, advance_head, check_head, note_checkpoint
 from shoal.gateway.copies.restore import hold_still
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, held_at_beginning, open_stream
 from shoal.gateway.tables import HEADS, STREAMS

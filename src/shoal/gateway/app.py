@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 
 from shoal import __version__
 from shoal.core.errors import LedgerError, ShoalError
-from shoal.gateway import owntracks, telemetry
-from shoal.gateway.calibration import Jobs
+from shoal.gateway import telemetry
 from shoal.gateway.copies.head import check_head
+from shoal.gateway.doors import door_router
 from shoal.gateway.http.api_page import add_api_page
 from shoal.gateway.http.guards import Answers, Guard, problem_from
 from shoal.gateway.http.rates import Rates
@@ -41,6 +41,7 @@ from shoal.gateway.keys import (
     name_of,
     token_of,
 )
+from shoal.gateway.planning.calibration import Jobs
 from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
 from shoal.gateway.repeats import Reasons
 from shoal.gateway.rounds import Asked, Crowd, Spoiled, take_all, warm_up
@@ -283,7 +284,7 @@ def create(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-ROUTERS = (people.router, person.router, streams.router, plans.router, owntracks.router)
+ROUTERS = (people.router, person.router, streams.router, plans.router, door_router())
 
 PROBLEM: dict[str, Any] = {
     "description": "what went wrong, in a sentence",

@@ -291,7 +291,7 @@ def put_plan(
     Prints the plan's name when it is made, for `PUT …/streams/NAME`.
     """
     from shoal.gateway.client import Client
-    from shoal.gateway.uploads import upload_of
+    from shoal.gateway.planning.uploads import upload_of
 
     body = upload_of(file, model)
     with Client(to, key) as gateway:

@@ -18,7 +18,6 @@ from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, inser
 
 from shoal.core.plan import Plan
 from shoal.gateway.advance import LiveStream, Standing, begun
-from shoal.gateway.changes import check_confirmed
 from shoal.gateway.clock import Clock
 from shoal.gateway.copies.head import pause_mark, row_mark
 from shoal.gateway.machines import (
@@ -29,6 +28,7 @@ from shoal.gateway.machines import (
     plan_of,
     stream_kind,
 )
+from shoal.gateway.planning.changes import check_confirmed
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.store import Store, check_count
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS, TAKEN

@@ -21,9 +21,9 @@ from shoal.core.charge import SystemRng
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.gateway.app import Gateway, create
-from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.client import AsyncClient, GatewayError
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.settings import Settings
 from shoal.gateway.store import ALL
 from shoal.gateway.telemetry import start_logs

@@ -15,7 +15,9 @@ from sqlalchemy import select
 
 from shoal.core.plan import Sampler
 from shoal.core.registry import dumps
-from shoal.gateway.calibration import (
+from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
+from shoal.gateway.machines import plan_of
+from shoal.gateway.planning.calibration import (
     DONE,
     FAILED,
     calibrated,
@@ -23,8 +25,6 @@ from shoal.gateway.calibration import (
     job_told,
     new_job,
 )
-from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
-from shoal.gateway.machines import plan_of
 from shoal.gateway.problems import missing, not_understood
 from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import House, Idempotency, Name, RequestBody, Text, Who

@@ -32,9 +32,9 @@ import numpy as np
 from scipy.stats import rankdata
 
 from shoal.core.registry import dumps
-from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.copies.head import check_head
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
+from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.routes.bodies import ReadingBody
 from shoal.gateway.serve import environment
 from shoal.gateway.settings import Settings, load_settings

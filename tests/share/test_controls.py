@@ -51,7 +51,8 @@ def test_walks_through_the_goal_break(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def passing(self: RoadTables, goal: int) -> GoalTable:
         table = whole(self, goal)
-        kept = np.ascontiguousarray(table.logs[:, ::2])
+        logs = [log - log[:, [goal]] for log, _ in self._logs]
+        kept = np.ascontiguousarray(np.stack(logs).transpose(2, 0, 1))
         spread = (kept.max(axis=2) - kept.min(axis=2)).max(axis=1) + table.error
         return table._replace(logs=kept, widest=spread)
 

@@ -15,9 +15,10 @@ import numpy as np
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.share.charges import tables_of
-from shoal.share.history import History, ShareRule, ShownLeg
+from shoal.share.history import History, ShownLeg
 from shoal.share.maps import distances
 from shoal.share.roads import Roads, metres_between
+from shoal.share.stops import stop_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def bayes(
     if other.size != rule.roads.size:
         raise InputError("roads has other crossings than the history's map; change weights only")
     shown = [leg for leg in history.shown if leg.place == place]
-    return _believed(rule, other, place, member, shown)
+    return _believed(history, other, place, member, shown)
 
 
 def bayes_with_habits(history: History, *, place: int = 0, member: int = 0) -> PlaceBeliefs:
@@ -66,22 +67,25 @@ def bayes_with_habits(history: History, *, place: int = 0, member: int = 0) -> P
     for leg in history.shown:
         if leg.place == place:
             once.setdefault((leg.goal, tuple(sorted(leg.path))), leg)
-    return _believed(history.rule, history.rule.roads, place, member, [*once.values()])
+    return _believed(history, history.rule.roads, place, member, [*once.values()])
 
 
 def _believed(
-    rule: ShareRule, roads: Roads, place: int, member: int, legs: Sequence[ShownLeg]
+    history: History, roads: Roads, place: int, member: int, legs: Sequence[ShownLeg]
 ) -> PlaceBeliefs:
     own = replace(roads, weights=roads.weights[[member]], turns=roads.turns[[member]])
-    hidden = rule.places[place]
+    hidden = history.rule.places[place]
     tables, total = tables_of(own, hidden), np.zeros(len(hidden.zone))
     for leg in legs:
         outward = leg.path[::-1] if leg.homeward else leg.path
-        if len(outward) > 1:
+        stops = history.stops_of(place, leg.goal) if leg.by_stops else None
+        if len(outward) == 1 and stops is not None:
+            ours = stop_set(tables, leg.goal, stops.stops, stops.pooled)
+            total += ours.logs[tables.law_index(homeward=leg.homeward)]
+        elif len(outward) > 1:
             states = tables.states.states_of(outward)
             laws = tables.goal_table(leg.goal).logs[states[0]]
-            # walks that stop at the goal: away first, and home last where that is a law of its own
-            total += laws[-1 if leg.homeward else 1]
+            total += laws[tables.law_index(homeward=leg.homeward)]
     known = np.where(np.isfinite(total), total, -np.inf)
     weight = np.exp(known - known.max())
     spread = float(known.max() - known.min())

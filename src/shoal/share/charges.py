@@ -30,8 +30,9 @@ LOG_ERROR = 8 * UNIT  # relative error of a logarithm and of the steps around it
 class GoalTable(NamedTuple):
     """Log-likelihoods for one goal, `logs[state, law, crossing]`, each within `error` / 2.
 
-    States whose likelihood is 0, or not known closely, hold minus infinity. `widest` is the
-    largest charge over all pairs, per state. `ends` are the states in which legs reach the goal.
+    They are scaled by powers of two that all crossings share: `RoadTables.exponents`. States whose
+    likelihood is 0, or not known closely, hold minus infinity. `widest` is the largest charge over
+    all pairs, per state. `ends` are the states in which legs reach the goal.
     """
 
     logs: Floats
@@ -72,13 +73,17 @@ class RoadTables:
             rows = green.rows(starts)
             self._greens.append(green)
             self._rows.append(rows)
-            self._logs.append(_log_middle(rows.low, rows.high))
+            self._logs.append(log_middle(rows.low, rows.high))
         self._tables: OrderedDict[int, GoalTable] = OrderedDict()
 
     @property
     def error(self) -> float:
         """The largest error of a log-likelihood of walks from the zone."""
         return max(error for _, error in self._logs)
+
+    def exponents(self, number: int) -> Ints:
+        """Return the powers of two by which a law's sums to each state are scaled."""
+        return self._greens[number].exponents
 
     def goal_table(self, goal: int) -> GoalTable:
         """Return the table of a goal, from memory where it was used lately."""
@@ -98,13 +103,11 @@ class RoadTables:
                 f"goal is crossing {goal}, which lies in the hidden zone or has no road; choose a "
                 "goal outside it"
             )
-        logs, errors = [], []
-        for number in range(len(self._greens)):
-            for found, error in self._two_laws(number, ends, goal):
-                logs.append(found)
-                errors.append(error)
-        table = np.ascontiguousarray(np.stack(logs).transpose(2, 0, 1))
-        error = 2 * max(errors)
+        found = [
+            law for number in range(len(self._greens)) for law in self._laws(number, ends, goal)
+        ]
+        table = np.ascontiguousarray(np.stack([logs for logs, _ in found]).transpose(2, 0, 1))
+        error = 2 * max(each for _, each in found)
         with np.errstate(invalid="ignore"):
             spread = (table.max(axis=2) - table.min(axis=2)).max(axis=1) + error
         known = np.isfinite(table).all(axis=(1, 2))
@@ -112,13 +115,16 @@ class RoadTables:
         mask[ends] = True
         return GoalTable(table, np.where(known, spread, np.inf), error, mask)
 
-    def _two_laws(self, number: int, ends: Ints, goal: int) -> list[tuple[Floats, float]]:
-        """Log-likelihoods where walks stop at the goal, and where they may pass it before."""
+    def _laws(self, number: int, ends: Ints, goal: int) -> list[tuple[Floats, float]]:
+        """Return log-likelihoods and their error for walks that stop at the goal.
+
+        Where turns cost something a second law follows: walks that may pass the goal before. Where
+        they are free, the part of such a walk up to the goal has the law of a walk that stops.
+        """
         green, rows = self._greens[number], self._rows[number]
         if not green.reached[ends].any():
             raise _unreachable(goal)
         ends = ends[green.reached[ends]]
-        logs, error = self._logs[number]
         passing = end_totals(Bracket(rows.low[:, ends], rows.high[:, ends]), ends, green.exponents)
         if not (passing.low > 0).all():
             raise _unreachable(goal)
@@ -129,16 +135,24 @@ class RoadTables:
                 f"goal is crossing {goal}, whose roads lead back to it so surely that first "
                 "arrivals cannot be bounded; choose a crossing nearby"
             )
-        total, total_error = _log_middle(passing.low, passing.high)
-        pass_logs = (logs - total[:, None], error + total_error)
         again = Bracket(found.low @ goal_rows.low, found.high @ goal_rows.high)
         pad = 1 + (len(ends) + 8) * 2 * UNIT
         low = np.maximum(rows.low / pad - again.high * pad, 0.0)
         high = np.maximum(rows.high * pad - again.low / pad, 0.0)
         low[:, ends], high[:, ends] = found.low, found.high
-        stop, stop_error = _log_middle(low, high)
-        total, total_error = _log_middle(found.total_low, found.total_high)
-        return [pass_logs, (stop - total[:, None], stop_error + total_error)]
+        stop, stop_error = log_middle(low, high)
+        total, total_error = log_middle(found.total_low, found.total_high)
+        laws = [(stop - total[:, None], stop_error + total_error)]
+        if self.states.by_road:
+            logs, error = self._logs[number]
+            total, total_error = log_middle(passing.low, passing.high)
+            laws.append((logs - total[:, None], error + total_error))
+        return laws
+
+    def law_index(self, *, homeward: bool) -> int:
+        """Return the place in a goal's table of the first member's law of one direction."""
+        kinds = 2 if self.states.by_road else 1
+        return kinds if homeward and len(self._greens) > 1 and self.states.laws[1].homeward else 0
 
     def frontier(
         self, goal: int, spent: Floats, limits: Floats, caps: Floats
@@ -179,7 +193,7 @@ class RoadTables:
         return found
 
 
-def _log_middle(low: Floats, high: Floats) -> tuple[Floats, float]:
+def log_middle(low: Floats, high: Floats) -> tuple[Floats, float]:
     """Return logarithms of the middles of brackets, and the largest error over all of them.
 
     Entries that may be 0, or are known worse than to one part in a million, become minus infinity.

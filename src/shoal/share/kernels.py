@@ -100,3 +100,33 @@ def search_frontier(
                 queue[after] = following
                 after += 1
     return frontier, goal
+
+
+@njit(cache=True)
+def stopping_values(
+    indptr: Any, before: Any, chances: Any, metres: Any, stop: Any, end: Any, sweeps: int
+) -> Any:
+    """Return the value of each crossing when a leg is followed backwards and may be cut.
+
+    At a crossing a leg may be cut, for `stop`, or followed to the crossing before: before[k] with
+    chances[k], which adds metres[k], for k from indptr[i] to indptr[i + 1]. At hidden crossings
+    `end` is finite and ends the leg. Values rise from below by at most `sweeps` rounds.
+    """
+    size = len(stop)
+    values = np.empty(size)
+    for i in range(size):
+        values[i] = end[i] if np.isfinite(end[i]) else max(stop[i], -1e9)
+    for _ in range(sweeps):
+        change = 0.0
+        for i in range(size):
+            if np.isfinite(end[i]) or indptr[i] == indptr[i + 1]:
+                continue
+            onward = 0.0
+            for k in range(indptr[i], indptr[i + 1]):
+                onward += chances[k] * (metres[k] + values[before[k]])
+            better = max(onward, stop[i])
+            change = max(change, abs(better - values[i]))
+            values[i] = better
+        if change < 1.0:
+            break
+    return values

@@ -168,3 +168,74 @@ class Signed(TwoLegs):
                 logs = tables.goal_table(leg.goal).logs[outward[0], 0]
                 total += logs[:, None] - logs[None, :]
         return np.exp(total)
+
+
+COFFEE = {
+    (0, 3): Fraction(1, 2), (0, 4): Fraction(1, 8), (1, 3): Fraction(1, 4),
+    (1, 4): Fraction(1, 4), (2, 4): Fraction(1, 2), (2, 3): Fraction(1, 16),
+    (3, 5): Fraction(1, 2), (3, 6): Fraction(1, 4), (4, 5): Fraction(1, 4),
+    (4, 6): Fraction(1, 2), (5, 7): Fraction(1, 2), (6, 7): Fraction(1, 2), (7, 8): Fraction(1, 2),
+}  # fmt: skip
+
+
+def test_charging_a_stop_that_was_not_declared_breaks() -> None:
+    """Rides with coffee at 3 are charged as legs to 3, the others as legs to 8: absence tells."""
+    town = ExactTown(9, COFFEE, (0, 1, 2), (8,))
+    roads = roads_of(town, both_ways=False)
+    history = begun(roads, town.zone, Fraction(1, 100))
+    outputs: dict[int, Law] = {home: {} for home in town.zone}
+    charged: dict[tuple[Path, ...], History] = {}
+    law = leg_law(town, 8, 9, homeward=False)
+    for home, walks in law.walks.items():
+        for path, chance in walks.items():
+            at = path.index(3) if 3 in path else len(path) - 1
+            shown = history.cut(Leg(path[: at + 1], path[at]))
+            charged[(shown.encoded,)] = history.absorb(shown)
+            known = outputs[home]
+            known[(shown.encoded,)] = known.get((shown.encoded,), Fraction(0)) + chance
+    assert broken(outputs, law.rest, lambda one: np.exp(charged[one].spent())) > 1.05
+
+
+def test_a_live_leg_out_shows_the_clock_and_breaks() -> None:
+    """A leg that appears when its rider comes to the first shown crossing tells how long that took.
+
+    Every road takes a minute and rides begin at eight.
+    """
+    worst = 0.0
+    for seed in TOWNS:
+        town = random_town(seed, one_way=False, two_way_weights=True)
+        legs = TwoLegs(town, begun(roads_of(town), town.zone, Fraction(1, 2)))
+        law = leg_law(town, town.goals[0], 5, homeward=False)
+        timed: dict[int, Law] = {home: {} for home in town.zone}
+        for home, walks in law.walks.items():
+            for path, chance in walks.items():
+                one = legs.shown((), path, town.goals[0], False)
+                hidden = len(path) - len(ShownLeg.decoded(one).path)
+                output = (one, (hidden,))
+                legs.after.setdefault(output, legs.after[(one,)])
+                timed[home][output] = timed[home].get(output, Fraction(0)) + chance
+        worst = max(worst, broken(timed, law.rest, legs.bound))
+    assert worst > 1.05
+
+
+def test_a_remembered_trunk_breaks_for_nothing() -> None:
+    """Riders who always go on from a gate as they did before: no charge, and the odds move.
+
+    Both candidates ride over 4, so what is shown from there on costs nothing. Whoever uses one gate
+    mostly shows one way mostly.
+    """
+    gates = {0: Fraction(9, 10), 1: Fraction(1, 2)}  # chance of gate 2; gate 3 otherwise
+    arcs = {(0, 2): Fraction(9, 20), (0, 3): Fraction(1, 20), (1, 2): Fraction(1, 4)}
+    arcs |= {(1, 3): Fraction(1, 4), (2, 4): Fraction(1, 2), (3, 4): Fraction(1, 2)}
+    arcs |= {(4, 5): Fraction(1, 4), (4, 6): Fraction(1, 4), (5, 7): Fraction(1, 2)}
+    arcs |= {(6, 7): Fraction(1, 2)}
+    town = ExactTown(8, arcs, (0, 1), (7,))
+    history = begun(roads_of(town, both_ways=False), town.zone, Fraction(1))
+    for way in (5, 6):
+        shown = history.cut(Leg((0, 2, 4, way, 7), 7))
+        assert shown.path == (4, way, 7)
+        history = history.absorb(shown)
+    assert history.worst() < 1e-9
+    # two legs over different ways need two gates: each gate has one way, drawn once
+    differ = {home: (1 - p * p - (1 - p) * (1 - p)) / 2 for home, p in gates.items()}
+    assert differ[1] / differ[0] == Fraction(25, 9)

@@ -127,6 +127,12 @@ def test_one_command_shares_a_folder(folder: Path, town: Town, tmp_path: Path) -
     for name, one in json.loads(attacks.stdout).items():
         assert one["shift"] <= found["spent"] + 1e-6 or name == "other tastes"
         assert one["likeliest"] <= np.exp(one["shift"]) / found["candidates"]
+    again = CliRunner().invoke(app, ["attack", "share", str(out), "--json"])
+    assert json.loads(again.stdout) == json.loads(attacks.stdout)
+    hide = ["--hide", f"home={(folder / 'home').read_text()}"]
+    far = CliRunner().invoke(app, ["share", "attack", "-o", str(out), *hide, "--json"])
+    assert json.loads(far.stdout)["circle"]["metres"] > 300
+    assert json.loads(far.stdout)["average"]["metres"] > 300
     assert 0 <= found["circle_metres"] < 2000
     words = share(folder, tmp_path / "words").stdout
     assert "You are not that rider" in " ".join(words.split())

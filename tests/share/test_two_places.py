@@ -16,7 +16,7 @@ from tests.share.histories import FOLLOWED, LONGEST, roads_of
 
 ZONES = ((0, 1), (2, 3))
 GOALS = (8, 9)
-Both = tuple[int, int]  # where the first and the second place are
+Both = tuple[int, ...]  # where the first and the second place are
 
 
 def town_of_two_zones(seed: int) -> ExactTown:
@@ -50,7 +50,8 @@ class TwoPlaces:
     """Enumerates two legs of a person with two hidden places; the rule is a black box."""
 
     def __init__(self, town: ExactTown, start: History) -> None:
-        self.town, self.after = town, {(): start}
+        self.town = town
+        self.after: dict[tuple[Path, ...], History] = {(): start}
         self.laws: dict[Both, dict[tuple[Path, ...], Fraction]] = {}
         self.rest: dict[Both, Fraction] = {}
 
@@ -96,9 +97,9 @@ class TwoPlaces:
                 )
                 begun = single[both[first[0]]].get(one, Fraction(0))
                 for path, chance in walks[both[second[0]]].items():
-                    output = one, shown[path]
-                    self.laws[both][output] = (
-                        self.laws[both].get(output, Fraction(0)) + begun * chance
+                    outputs = one, shown[path]
+                    self.laws[both][outputs] = (
+                        self.laws[both].get(outputs, Fraction(0)) + begun * chance
                     )
 
     def worst(self) -> float:

@@ -30,7 +30,9 @@ Examples:
   shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
   shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
   shoal attack slots.toml days.csv --secrets clinic.toml
+  shoal attack share out/
 """
+SHARED = Path("share")  # in place of a spec: the data are a folder of `shoal share`
 MOST_COMPARED = 2000  # entries up to which adversaries who know less or more are shown
 
 
@@ -145,6 +147,11 @@ def attack(wish: AttackWish) -> None:
     """
     from shoal.cli.sources import columns_in, load_plan
 
+    if wish.source == SHARED:
+        from shoal.cli.share import attack_shared
+
+        attack_shared(Path(wish.data), as_json=wish.as_json)
+        return
     show.check_chart(wish.plot, force=wish.force)
     _ = wish.secrets  # refused before a plan is made, where the spec that names them is
     with show.limited(wish.time_limit) as watch:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.core.errors import InputError
-
-if TYPE_CHECKING:
-    from shoal.share.attack import PlaceBeliefs
 
 app = options.new_app()
 
@@ -64,13 +61,13 @@ def share(
     What all rides tell is added up pair by pair and never passes epsilon, for riders of the map's
     model. Clock times, altitude, sensors, device and names are removed.
     """
-    from shoal.share.jobs.sharing import ShareWish, share_attack, share_rides, share_status
+    from shoal.share.jobs.sharing import ShareWish, share_rides, share_status
 
     if rides == ["status"]:
         _print_status(share_status(out), as_json=as_json)
         return
     if rides == ["attack"]:
-        _print_attacks(share_attack(out), as_json=as_json)
+        attack_shared(out, *map(_hidden_place, (hide or ())[:1]), as_json=as_json)
         return
     wish = ShareWish(
         rides=tuple(map(Path, rides)),
@@ -121,18 +118,30 @@ def _object(report: Any) -> dict[str, Any]:
     }
 
 
-def _print_attacks(found: list[tuple[str, PlaceBeliefs]], *, as_json: bool) -> None:
-    """Print one line per attack, or a JSON object of highest belief and shift by attack."""
+def attack_shared(
+    out: Path, home: tuple[str, float, float] | None = None, *, as_json: bool = False
+) -> None:
+    """Print what attacks conclude from a folder of shared rides, or a JSON object by attack.
+
+    The attacks by Bayes' rule need no truth. With `home`, the attacks by circles and averages of
+    published ends are measured too: how far from home they guess.
+    """
+    from shoal.share.jobs.sharing import ends_attack, share_attack
+
+    found = share_attack(out)
+    far = {} if home is None else ends_attack(out, home[1:])
     if as_json:
-        show.print_json(
-            {
-                name: {"likeliest": float(one.posterior.max()), "shift": one.shift}
-                for name, one in found
-            }
-        )
+        beliefs: dict[str, Any] = {
+            name: {"likeliest": float(one.posterior.max()), "shift": one.shift}
+            for name, one in found
+        }
+        show.print_json(beliefs | {name: {"metres": metres} for name, metres in far.items()})
         return
     for name, one in found:
         show.console().print(show.paragraphs(f"An adversary with {name}: {one.describe()}."))
+    for name, metres in far.items():
+        words = f"A guess by the {name} of the published ends lies {metres:,.0f} m from home."
+        show.console().print(show.paragraphs(words))
 
 
 def _print_status(found: dict[str, float], *, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from shoal.data.write import atomic_write
 from shoal.ledger import open_ledger
 from shoal.share.attack import (
     PlaceBeliefs,
+    average_of,
     bayes,
     bayes_with_habits,
     circle_through,
@@ -166,6 +167,24 @@ def share_attack(out: Path) -> list[tuple[str, PlaceBeliefs]]:
     if members > 1:
         found.insert(1, ("other tastes", bayes(history, member=members - 1)))
     return found
+
+
+def ends_attack(out: Path, home: tuple[float, float]) -> dict[str, float]:
+    """Return how far from home two guesses from the published ends of rides lie, in metres.
+
+    The guesses are the centre of the circle nearest to all ends that are no goals, and the mean of
+    these ends. Empty where fewer than three such ends were published.
+    """
+    history = _resumed(out)[0].history
+    goals = history.rule.roads.points[sorted({leg.goal for leg in history.shown})]
+    parts = [part for file in sorted(out.glob("ride-*.gpx")) for part in read_parts(file)]
+    ends = [end for part in parts if len(part) for end in (part[0], part[-1])]
+    free = [end for end in ends if distances(goals, *map(float, end)).min() > REACH_METRES]
+    if len(free) < 3:
+        return {}
+    latitude, longitude, _ = circle_through(np.array(free))
+    guesses = {"circle": (latitude, longitude), "average": average_of(np.array(free))}
+    return {name: float(distances(np.array([guess]), *home)[0]) for name, guess in guesses.items()}
 
 
 def _goals_only(wish: ShareWish) -> ShareReport:

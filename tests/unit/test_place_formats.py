@@ -24,7 +24,6 @@ from shoal.core.registry import dumps, loads
 from shoal.mechanisms.choice import calibrate
 from shoal.noise.primitives import SeededRng
 from shoal.places.formats import (
-    policy_in_words,
     read_track,
     tracks_geojson,
     tracks_gpx,
@@ -38,6 +37,7 @@ from shoal.places.stream import LocationStream
 from shoal.places.tracks import TrackColumns, release_tracks
 from shoal.places.views.tracks import map_page
 from shoal.places.walk import free_walk
+from shoal.places.words import policy_in_words
 
 GRID = SquareGrid(south=Fraction(52), west=Fraction(13), cell_m=Fraction(500), rows=6, columns=6)
 TOWN = free_walk(GRID)

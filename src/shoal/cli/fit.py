@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ Examples:
   shoal fit meter.xml -o model.json --range 0,2kWh --spec s.toml
   shoal fit days.csv -o model.json --state activity --series person --group shift
   shoal fit ride.gpx -o town.json --grid 0.5 --every 1min --spec town.toml
+  shoal fit ride.gpx -o town.json --grid 0.5 --spec town.toml --places pois.geojson --same category
   shoal fit tracks.csv -o town.json --grid 0.5 --lat lat --lon lon --series user --time t
   shoal fit phone.csv -o day.json --slot 30min --state context --series user --time t
   shoal fit phone.csv -o day.json --slot 30min --state context --time t --spec d.toml --inline
@@ -90,6 +92,16 @@ class FitWish:
         str | None, option("DURATION", "For maps: even steps of this length, such as 1min.")
     ] = None
     box: Annotated[str | None, option("S,W,N,E", "For maps: the box, else the data's.")] = None
+    places: Annotated[
+        Path | None,
+        option("FILE", "For maps: points of interest that the spec hides among each other."),
+    ] = None
+    same: Annotated[
+        str | None, option("COLUMN", "For --places: what look alike, such as category.")
+    ] = None
+    within: Annotated[
+        str | None, option("LENGTH", "For --places: how near those are, such as 1km.")
+    ] = None
     personal: Annotated[str | None, option("SERIES", "For maps: one person's own chain.")] = None
     slot: Annotated[
         str | None, option("DURATION", "Fit a day of contexts instead: length of a slot.")
@@ -121,6 +133,14 @@ class FitWish:
             raise InputError("--inline puts the model inside a spec; name one with --spec FILE")
         maps: dict[str, object] = {"--lat": self.latitude, "--lon": self.longitude}
         maps |= {"--box": self.box, "--personal": self.personal, "--every": self.every}
+        maps |= {"--places": self.places}
+        looks: dict[str, object] = {"--same": self.same, "--within": self.within}
+        if self.places is None:
+            _refuse_idle(looks, "points of interest", "--places")
+        elif self.spec is None:
+            raise InputError("--places is for a spec; name one with --spec, or drop --places")
+        elif not any(looks.values()):
+            raise InputError("--places needs --same COLUMN, --within LENGTH, or both")
         if self.grid is None:
             _refuse_idle(maps, "maps", "--grid")
         if self.slot is None:
@@ -170,6 +190,7 @@ def fit(wish: FitWish) -> None:
     """
     from shoal.cli.init import (
         check_spec,
+        policy_of_places,
         put_model_inside,
         write_day_spec,
         write_map_spec,
@@ -199,6 +220,9 @@ def fit(wish: FitWish) -> None:
         _fit_chains(wish, columns)
         write = write_spec
     if spec is not None:
+        if wish.places is not None:
+            own = wish.some("places", "same", "within")
+            write = partial(write_map_spec, policy=policy_of_places(spec, **own))
         write(spec, wish.out, columns, wish.data, as_json=wish.as_json)
         if wish.inline:
             put_model_inside(spec, wish.out)

@@ -75,11 +75,33 @@ def check_spec(group: str | None) -> None:
         raise InputError("--spec does not go with --group; name the models in a spec of your own")
 
 
+def policy_of_places(spec: Path, places: Path, same: str | None, within: str | None) -> str:
+    """Return the lines of [secrets] that hide points of interest of a file among each other."""
+    given = {"same": same, "within": within}
+    lines = [f"{key} = {_quoted(value)}\n" for key, value in given.items() if value is not None]
+    head = (
+        'graph = "places"             # points of interest look alike; docs/location.md says how\n'
+    )
+    return f"{head}\n[secrets.places]\nfrom = {_beside(spec, places)}\n{''.join(lines)}"
+
+
 def write_map_spec(
-    path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
+    path: Path,
+    model: Path,
+    columns: NamedColumns,
+    data: Sequence[str],
+    *,
+    as_json: bool,
+    policy: str | None = None,
 ) -> None:
-    """Write the spec of a location stream that uses a fitted map, from the same columns."""
+    """Write the spec of a location stream that uses a fitted map, from the same columns.
+
+    `policy` is what [secrets] says; without it states within 1 km look alike.
+    """
     text = template("location")
+    if policy is not None:
+        begin, end = text.index("graph ="), text.index("[query]")
+        text = f"{text[:begin]}{policy}\n{text[end:]}"
     echo = text[
         text.index("echo '") : text.index("| shoal stream {name}")
     ]  # a place of its own map

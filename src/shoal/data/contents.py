@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.numbers import significant
 from shoal.data.entries import read_table
-from shoal.data.formats import FileFormat, format_of, own_columns
+from shoal.data.formats import GEOJSON, OSM, FileFormat, format_of, own_columns
 from shoal.data.guess import guessed
+from shoal.data.points import CATEGORY, read_points
 from shoal.data.positions import positions
 from shoal.data.read import Paths, matching
 from shoal.data.times import length, microseconds, pauses_in
@@ -99,9 +100,46 @@ def contents_of(data: Paths) -> Contents:
     table = pl.concat([read_table(file) for file in files], how="diagonal_relaxed")
     roles = replace(_Roles(named=True), **own) if own else _guessed(table)
     given = [data] if isinstance(data, str) else [str(each) for each in _listed(data)]
+    points = _points_in(files, known, table, roles)
+    if points is not None:
+        return _of_points(files, known, points)
     if roles.latitude is not None:
         return _of_places(files, known, table, roles, given)
     return _of_values(files, known, table, roles, given)
+
+
+def _points_in(
+    files: tuple[Path, ...], known: FileFormat, table: pl.DataFrame, roles: _Roles
+) -> pl.DataFrame | None:
+    """The points of interest of a file: positions with a category and no times; else None."""
+    if len(files) > 1 or roles.latitude is None:
+        return None
+    if roles.time is not None and table[roles.time].null_count() < table.height:
+        return None
+    if known is OSM:
+        return table
+    if known is not GEOJSON and known.shape != "table":
+        return None
+    points = read_points(files[0])
+    return points if CATEGORY in points.columns else None
+
+
+def _of_points(files: tuple[Path, ...], known: FileFormat, points: pl.DataFrame) -> Contents:
+    """Points of interest: their box and categories, and how a policy names them."""
+    facts = _facts(files, known, points, _Roles(latitude="lat", longitude="lon"))
+    facts["empty"] = {}  # most tags are those of few points
+    low, high = points.select("lat", "lon").min().row(0), points.select("lat", "lon").max().row(0)
+    kinds = points[CATEGORY].value_counts(sort=True)[CATEGORY] if CATEGORY in points.columns else ()
+    return Contents(
+        **facts,
+        box=(*low, *high),
+        states=tuple(kind for kind in kinds if kind is not None),
+        advice=(
+            "These are points of interest, not a track: to hide which of them one is at, name the "
+            "file in [secrets.places] of a spec, or give `shoal fit` of a track the options "
+            f"--places {shlex.quote(str(files[0]))} --same {CATEGORY} --within 1km."
+        ),
+    )
 
 
 def _listed(data: Paths) -> list[object]:

@@ -32,7 +32,7 @@ TABLE_SUFFIXES = MappingProxyType(
 WHAT_IS_READ = (
     "Shoal reads tables (CSV, TSV, Parquet, JSON Lines), tracks (GPX, GeoJSON, KML, TCX, FIT, "
     "Google Timeline and Takeout, OwnTracks, CSV of scikit-mobility and trackintel) and series "
-    "(Green Button, Apple Health, Fitbit JSON)"
+    "(Green Button, Apple Health, Fitbit JSON); and points of interest (OpenStreetMap, GeoJSON)"
 )
 
 
@@ -43,7 +43,7 @@ class FileFormat(NamedTuple):
     """
 
     name: str
-    shape: Literal["table", "track", "series"]
+    shape: Literal["table", "track", "series", "points"]
     columns: Mapping[str, str] = NO_COLUMNS
     reader: str = ""
     kind: str = ""
@@ -84,10 +84,17 @@ TRACKINTEL = FileFormat(
     ),
     kind="csv",
 )
+OSM = FileFormat("OpenStreetMap", "points", kind="points")
 GREEN_BUTTON = _series("Green Button", "green_button_rows")
 APPLE_HEALTH = _series("Apple Health", "apple_health_rows")
 FITBIT = _series("Fitbit JSON", "fitbit_rows")
-ROOTS = {"gpx": GPX, "kml": KML, "TrainingCenterDatabase": TCX, "HealthData": APPLE_HEALTH}
+ROOTS = {
+    "gpx": GPX,
+    "kml": KML,
+    "TrainingCenterDatabase": TCX,
+    "HealthData": APPLE_HEALTH,
+    "osm": OSM,
+}
 PACKED = {b"PK\x03\x04": "a ZIP archive", b"\x1f\x8b": "packed with gzip"}
 _OWNTRACKS_LINE = re.compile(r"\S+\t\S+ *\t\{")
 
@@ -144,6 +151,8 @@ def _of_json(path: Path, text: str) -> FileFormat | None:
             return TIMELINE
         if item.key == "" and ("levels" in inside or {"dateTime", "value"} <= set(inside)):
             return FITBIT
+        if item.key == "elements" and {"type", "id"} <= set(inside):
+            return OSM
         if item.key == "locations" and "latitudeE7" in inside:
             return RECORDS
     by_key = {"semanticSegments": TIMELINE, "rawSignals": TIMELINE, "timelineObjects": SEMANTIC}
@@ -198,6 +207,10 @@ def read_known(path: Path, known: FileFormat) -> pl.DataFrame:
     """The table of a track or a series, all columns."""
     import polars as pl
 
+    if known is OSM:
+        from shoal.data.points import read_points
+
+        return read_points(path)
     if not known.reader:
         found = pl.read_csv(path, infer_schema=False)
         return _with_degrees(path, found) if known is TRACKINTEL else found

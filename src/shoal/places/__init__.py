@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 from shoal.core import face
 
 if TYPE_CHECKING:
+    from shoal.data.points import read_points as read_points
     from shoal.places.attack import (
         LocationBeliefs as LocationBeliefs,
         attack_locations as attack_locations,
     )
     from shoal.places.audit import sequence_leakage as sequence_leakage
     from shoal.places.formats import (
-        policy_in_words as policy_in_words,
         read_track as read_track,
         zone as zone,
         zones_of as zones_of,
     )
     from shoal.places.map import RoadMap as RoadMap
     from shoal.places.packed import LocationRelease as LocationRelease
+    from shoal.places.points import policy_of_points as policy_of_points
     from shoal.places.queries import Measurement as Measurement
     from shoal.places.stream import output_log_likelihoods as output_log_likelihoods
     from shoal.places.tracks import TrackColumns as TrackColumns, release_tracks as release_tracks
@@ -30,5 +31,6 @@ if TYPE_CHECKING:
         fit_person as fit_person,
         free_walk as free_walk,
     )
+    from shoal.places.words import policy_in_words as policy_in_words
 
 __getattr__, __dir__, __all__ = face(__name__)

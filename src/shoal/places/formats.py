@@ -1,10 +1,9 @@
-"""Maps as people have them: GPX and GeoJSON in and out, zones, policies in words."""
+"""Maps as people have them: GPX and GeoJSON in and out, zones by name."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.codec import Bools, Floats
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, positive
 from shoal.core.task import Model
@@ -21,8 +20,6 @@ from shoal.data.formats import WHAT_IS_READ, format_of
 from shoal.data.positions import positions
 from shoal.data.read import matching
 from shoal.places.map import EARTH_RADIUS_M
-from shoal.places.policy import PolicyGraph, Repair
-from shoal.places.queries import coordinates
 from shoal.places.runtime import StateLocator
 from shoal.places.walk import SparseChain
 
@@ -130,18 +127,18 @@ def _stamp(when: Any) -> Any:
 def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[str, ...]:
     """The states of a place on a model's map: around a point, or inside a GeoJSON object.
 
-    A point is (latitude, longitude) or a GeoJSON Point; without a radius it is the state that
-    covers it. Polygons and lists of features have shapes of their own and take no radius.
+    A point is (latitude, longitude), a GeoJSON Point or each point of a MultiPoint; without a
+    radius it is the state that covers it. Polygons and lists of features take no radius.
     """
     chain = on_map(model)
     radius = None if radius_km is None else float(positive(radius_km, "radius_km"))
     if isinstance(place, Mapping):
-        point = _point(place)
-        if point is None and radius is not None:
+        points = points_of(place)
+        if points is None and radius is not None:
             raise InputError(
                 "radius_km is for a point; a polygon has its own shape, so leave it out"
             )
-        inside = _covered(place, chain) if point is None else _around(chain, point, radius)
+        inside = _covered(place, chain) if points is None else _around_any(chain, points, radius)
     else:
         inside = _around(chain, place, radius)
     if not inside.any():
@@ -226,6 +223,26 @@ def _point(shape: Mapping[str, Any]) -> tuple[float, float] | None:
     return latitude, longitude
 
 
+def points_of(shape: Mapping[str, Any]) -> list[tuple[float, float]] | None:
+    """Latitude and longitude of each point of a GeoJSON Point or MultiPoint; None for others."""
+    if shape.get("type") == "MultiPoint":
+        places = shape.get("coordinates") or []
+        points = [_point({"type": "Point", "coordinates": place}) for place in places]
+        return [point for point in points if point is not None]
+    point = _point(shape)
+    return None if point is None else [point]
+
+
+def _around_any(
+    chain: SparseChain, points: Sequence[tuple[float, float]], radius_km: float | None
+) -> Bools:
+    """Which states `_around` finds for one of the points or more."""
+    inside = np.zeros(chain.size, dtype=np.bool_)
+    for point in points:
+        inside |= _around(chain, point, radius_km)
+    return inside
+
+
 def _around(chain: SparseChain, place: Any, radius_km: float | None) -> Bools:
     """Whose centres lie within the radius on a plane map around the place, and who covers it."""
     here = StateLocator(chain).state_of(place)
@@ -250,9 +267,9 @@ def _covered(shape: Mapping[str, Any], chain: SparseChain) -> Bools:
         for part in shape.get(parts[kind]) or []:
             found |= _covered(part, chain)
         return found
-    point = _point(shape)
-    if point is not None:
-        return _around(chain, point, None)
+    points = points_of(shape)
+    if points is not None:
+        return _around_any(chain, points, None)
     if kind not in ("Polygon", "MultiPolygon"):
         raise InputError(
             f"the GeoJSON object is a {kind!r}; zones are Point, Polygon or MultiPolygon"
@@ -280,159 +297,3 @@ def _within(rings: Sequence[Any], centres: Floats) -> Bools:
             with np.errstate(divide="ignore", invalid="ignore"):
                 odd ^= crosses & (x < x1 + (y - y1) * (x2 - x1) / (y2 - y1))
     return odd
-
-
-# A policy said in words: "exact unless within 500 m of home; there among the 2 km around".
-#
-# The words are clauses, parted by ";", each about one part of a map:
-#
-# exact unless within 500 m of home; there among the 2 km around
-# exact unless in the hospital; there among the hospital
-# everywhere among the 1 km around
-#
-# "among the 2 km around" joins every two states whose centres lie within 2 km of the place named
-# (or, everywhere, of each other); "among the hospital" joins all states of that zone. States that
-# no clause joins are told as exactly as a policy can: in pairs of neighbours, each hidden among
-# the two. Places are points (latitude, longitude), zones of a map or lists of states. So that
-# noise meant for one part does not reach all others, plan with `location-graph-exponential`.
-
-
-LENGTH = r"(?P<{0}>[0-9]+(?:\.[0-9]+)?)\s*(?P<{0}_unit>km|m)\b"
-NEAR_COORDINATES = re.compile(
-    r"(?:exact\s+)?unless\s+within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I
-)
-WITHIN = re.compile(r"within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I)
-INSIDE = re.compile(r"(?:exact\s+)?unless\s+(?:in|at)\s+(?:the\s+)?(?P<place>\S.*)", re.I)
-AROUND = re.compile(r"there\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
-AMONG = re.compile(r"there\s+among\s+(?:the\s+)?(?P<zone>\S.*)", re.I)
-EVERYWHERE = re.compile(r"everywhere\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
-FORMS = (
-    "'exact unless within 500 m of home; there among the 2 km around', 'exact unless in the "
-    "hospital; there among the hospital', or 'everywhere among the 1 km around'"
-)
-
-
-def policy_in_words(
-    model: Model,
-    words: str,
-    places: Mapping[str, Any] | None = None,
-    *,
-    repair: Repair = "nearest",
-) -> PolicyGraph:
-    """The policy that `words` describe on a model with a map; `places` says where the names are."""
-    chain, known = on_map(model), {name.lower(): at for name, at in (places or {}).items()}
-    graph = PolicyGraph.of(chain.states, [], repair=repair)
-    clauses = [part.strip(" .") for part in re.split(r"[;\n]", words) if part.strip(" .")]
-    if not clauses:
-        raise InputError(f"the policy has no words; write {FORMS}")
-    title = "; ".join(clauses)
-    while clauses:
-        clause = clauses.pop(0)
-        everywhere = EVERYWHERE.fullmatch(clause)
-        if everywhere:
-            wide = _km(everywhere, "wide")
-            graph = graph | PolicyGraph.within(coordinates(chain), wide, repair=repair)
-            continue
-        if not clauses:
-            raise InputError(f"the policy says {clause!r}, and not among what; write {FORMS}")
-        joined = _joined(chain, clause, clauses.pop(0), known)
-        graph = graph | PolicyGraph.categories(chain.states, [joined], repair=repair)
-    pairs = _pairs(coordinates(chain).points, graph.alone(np.ones(graph.size, dtype=np.bool_)))
-    edges = np.concatenate([graph.edges, pairs])
-    return PolicyGraph(
-        states=graph.states, edges=edges, groups=graph.groups, title=title, repair=repair
-    )
-
-
-def states_in_words(
-    model: Model, names: Sequence[str], places: Mapping[str, Any] | None = None
-) -> tuple[str, ...]:
-    """The states that names stand for: states, places, or what lies "within 300 m of" a place.
-
-    A place that is a point stands for the state that covers it.
-    """
-    known = {name.lower(): at for name, at in (places or {}).items()}
-    found: list[str] = []
-    for name in names:
-        near = WITHIN.fullmatch(name.strip())
-        if near is not None:
-            chain = on_map(model)
-            place = _place(near["place"], known)
-            found += _states(chain, place, _km(near, "near"), near["place"])
-        elif name.strip().lower() in known and name not in (model.states or ()):
-            place = _place(name, known)
-            named_states = not isinstance(place, Mapping) and isinstance(place[0], str)
-            if named_states:
-                found += _states(on_map(model), place, None, name)
-            else:
-                found += zone(model, place if isinstance(place, Mapping) else tuple(place))
-        else:
-            found.append(name)
-    return tuple(dict.fromkeys(found))
-
-
-def _pairs(points: Ints, alone: Ints) -> Ints:
-    """Neighbours among the states left alone, two by two; an odd one joins the nearest."""
-    left, found = alone.tolist(), list[tuple[int, int]]()
-    while left:
-        state = left.pop(0)
-        others = np.array(left or [k for k in range(len(points)) if k != state], dtype=np.int64)
-        if not len(others):
-            break
-        other = int(others[((points[others] - points[state]) ** 2).sum(axis=1).argmin()])
-        found.append((state, other))
-        left = [each for each in left if each != other]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
-
-
-def _joined(chain: Any, where: str, among: str, known: Mapping[str, Any]) -> tuple[str, ...]:
-    """The states that "unless …; there among …" joins to each other."""
-    near, inside = NEAR_COORDINATES.fullmatch(where), INSIDE.fullmatch(where)
-    around, zoned = AROUND.fullmatch(among), AMONG.fullmatch(among)
-    named = near or inside
-    if named is None or (around is None and zoned is None):
-        raise InputError(f"the policy says {where!r}, then {among!r}; write {FORMS}")
-    place = _place(named["place"], known)
-    own = _states(chain, place, _km(near, "near") if near else None, named["place"])
-    if around is None:
-        assert zoned is not None
-        wide = _states(chain, _place(zoned["zone"], known), None, zoned["zone"])
-    else:
-        point = not isinstance(place, Mapping) and not isinstance(place[0], str)
-        wide = _states(chain, place if point else own, _km(around, "wide"), named["place"])
-    return tuple(dict.fromkeys((*own, *wide)))
-
-
-def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple[str, ...]:
-    """The states of a place, or all that lie within the radius of the nearest of them, in km."""
-    if isinstance(place, Mapping):
-        return zone(chain, place)
-    if place and not isinstance(place[0], str):
-        if radius_km is None:
-            raise InputError(f"{name!r} is a point; say how near, as in 'within 500 m of {name}'")
-        return zone(chain, tuple(place), radius_km=radius_km)
-    own = tuple(map(str, place))
-    unknown = sorted(set(own) - set(chain.states))
-    if unknown or not own:
-        raise InputError(f"{name!r} names states the model does not have, such as {unknown[:1]}")
-    if radius_km is None:
-        return own
-    values, index = coordinates(chain).values, {name: k for k, name in enumerate(chain.states)}
-    inside = values[[index[name] for name in own]]
-    away = np.sqrt(((values[:, None, :] - inside[None]) ** 2).sum(axis=2)).min(axis=1)
-    return tuple(n for n, km in zip(chain.states, away, strict=True) if km <= radius_km)
-
-
-def _place(name: str, known: Mapping[str, Any]) -> Any:
-    found = known.get(name.strip().lower())
-    if found is None:
-        raise InputError(
-            f"the spec or policy names {name.strip()!r}; say where it is in places (names given: "
-            f"{sorted(known)})"
-        )
-    return found
-
-
-def _km(found: Any, part: str) -> float:
-    value = float(found[part])
-    return value if found[f"{part}_unit"].lower() == "km" else value / 1000

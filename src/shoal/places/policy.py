@@ -248,6 +248,27 @@ class PolicyGraph(Value):
             title=f"{self.title}, and {other.title}",
         )
 
+    def __and__(self, other: PolicyGraph) -> PolicyGraph:
+        """Only what both policies join: the intersection of the edges, repaired as the left one."""
+        if other.states != self.states:
+            raise InputError(
+                "the graphs have different states; an intersection needs the same, in order"
+            )
+        both = (self.groups >= 0) & (other.groups >= 0)
+        groups = np.full(self.size, -1, dtype=np.int64)
+        pairs = np.stack([self.groups[both], other.groups[both]], axis=1)
+        groups[both] = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+        kept = [self.edges[other._joins(self.edges)], other.edges[self._joins(other.edges)]]
+        title = f"{self.title}, where also {other.title}"
+        return replace(self, edges=np.concatenate(kept), groups=groups, title=title)
+
+    def _joins(self, edges: Ints) -> Bools:
+        """Return for each of these edges whether the policy has it, in a group or by itself."""
+        first, second = edges[:, 0], edges[:, 1]
+        grouped = (self.groups[first] == self.groups[second]) & (self.groups[first] >= 0)
+        own = self.edges[:, 0] * self.size + self.edges[:, 1]
+        return np.asarray(grouped | np.isin(first * self.size + second, own))
+
     def watching(
         self, events: Events, event_epsilon: Number | Sequence[Number], **watch: Any
     ) -> PolicyGraph:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
+from operator import and_, or_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import InputError, SpecError
 from shoal.core.task import Model, Query, Secrets
+from shoal.data.points import read_points
 from shoal.events.window import minute_of_week
-from shoal.places.formats import policy_in_words, states_in_words
+from shoal.places.formats import on_map
 from shoal.places.map import SquareGrid
-from shoal.places.policy import LocationSet, PolicyGraph
+from shoal.places.points import places_by_name, policy_of_points
+from shoal.places.policy import LocationSet, PolicyGraph, Repair
 from shoal.places.queries import Measurement, coordinates, measurement
+from shoal.places.spec_places import NamedPlaces, PointsFile, place_in_words
 from shoal.places.walk import SparseChain, free_walk
+from shoal.places.words import policy_in_words, states_in_words
 from shoal.spec.events import EventSection, events_of
 from shoal.spec.fields import (
     ModelSection,
@@ -29,17 +34,20 @@ from shoal.spec.fields import (
     PrivacyAmounts,
     QuerySection,
     SecretsSection,
+    Section,
     Share,
     State,
     States,
     Text,
     Whole,
-    number,
     state,
 )
 
 MOST_CELLS_WRITTEN = 100_000  # of a map that is written out: a square of 300 cells each way
-Graph = Literal["complete", "categories", "radius", "nearest", "transitions", "edges", "words"]
+Graph = Literal[
+    "complete", "categories", "radius", "nearest", "transitions", "edges", "words", "places", "all",
+    "any",
+]  # fmt: skip
 NEEDS: dict[str, str] = {
     "categories": "categories",
     "radius": "radius_km",
@@ -47,6 +55,7 @@ NEEDS: dict[str, str] = {
     "edges": "edges",
     "words": "words",
 }
+OF = ("all", "any")  # graphs made of other graphs
 
 
 def state_pair(value: object) -> tuple[str, str]:
@@ -64,22 +73,6 @@ StatePair = Annotated[
     tuple[str, str],
     PlainValidator(state_pair),
     WithJsonSchema({"type": "array", "items": _LABELS, "minItems": 2, "maxItems": 2}),
-]
-
-
-def place_in_words(value: object) -> tuple[float, float] | tuple[str, ...]:
-    """A latitude and longitude, or the names of states."""
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("place", "it must be [latitude, longitude], or a list of states")
-    if len(value) == 2 and not any(isinstance(item, str) for item in value):
-        return float(number(value[0])), float(number(value[1]))
-    return tuple(state(item) for item in value)
-
-
-PlaceInWords = Annotated[
-    Any,
-    PlainValidator(place_in_words),
-    WithJsonSchema({"type": "array", "items": {"type": ["number", "string"]}, "minItems": 1}),
 ]
 
 
@@ -153,10 +146,9 @@ class GridWalkModel(ModelSection):
         return names.index(self.start)
 
 
-class PolicySecrets(SecretsSection):
-    """Which states must stay indistinguishable, among those still possible at each step."""
+class GraphSection(Section):
+    """Which states are joined: one graph and its key, or a graph made of other graphs."""
 
-    kind: Literal["policy-graph"]
     graph: Graph = Field(description="which states are joined")
     radius_km: Positive | None = Field(
         None, description='with graph "radius": joined within this distance, in the query\'s unit'
@@ -171,11 +163,50 @@ class PolicySecrets(SecretsSection):
     words: Text | None = Field(
         None, description='with graph "words": such as "everywhere among the 1 km around"'
     )
-    places: dict[Text, PlaceInWords] | None = Field(
+    places: NamedPlaces | None = Field(
         None,
         description="where the names of words, categories, edges and events are: "
-        "[latitude, longitude], or states",
+        "[latitude, longitude], or states; or from = a file of points of interest, with same = a "
+        'column, within = "1 km" and only = names of that column for graph "places"',
     )
+    of: list[GraphSection] | None = Field(
+        None,
+        min_length=2,
+        description='with graph "all" or "any": graphs of which all, or one, join two states',
+    )
+
+    @model_validator(mode="after")
+    def _graph_has_its_key(self) -> Self:
+        """Refuse a graph without its key, and keys of other graphs."""
+        for graph, key in NEEDS.items():
+            given = getattr(self, key) is not None
+            if given and self.graph != graph:
+                raise PydanticCustomError(
+                    "together", f'has {key}, which is for graph = "{graph}"; drop it'
+                )
+            if not given and self.graph == graph:
+                raise PydanticCustomError(
+                    "together", f'has graph = "{graph}" without {key}; give it'
+                )
+        if (self.of is not None) != (self.graph in OF):
+            fix = "drop it" if self.graph not in OF else "give two graphs or more"
+            verb = "has of" if self.of is not None else f'has graph = "{self.graph}" without of'
+            raise PydanticCustomError("together", f'{verb}, which is for "all" and "any"; {fix}')
+        return self
+
+    def read_places(self, folder: Path, outer: Any = None) -> dict[str, Any]:
+        """Return the fields that change when files are read; parts take the outer places."""
+        places = self.places if self.places is not None else outer
+        if isinstance(places, PointsFile) and places.table is None:
+            places = replace(places, table=read_points(folder / places.file))
+        parts = [part.model_copy(update=part.read_places(folder, places)) for part in self.of or ()]
+        return {"places": places, "of": parts or None}
+
+
+class PolicySecrets(GraphSection, SecretsSection):
+    """Which states must stay indistinguishable, among those still possible at each step."""
+
+    kind: Literal["policy-graph"]
     partners: dict[Text, State] | None = Field(
         None, description="whom to join a state to when it is left alone, by name"
     )
@@ -199,23 +230,14 @@ class PolicySecrets(SecretsSection):
     )
 
     @model_validator(mode="after")
-    def _graph_has_its_key(self) -> PolicySecrets:
-        for graph, key in NEEDS.items():
-            given = getattr(self, key) is not None
-            if given and self.graph != graph:
-                raise PydanticCustomError(
-                    "together", f'has {key}, which is for graph = "{graph}"; drop it'
-                )
-            if not given and self.graph == graph:
-                raise PydanticCustomError(
-                    "together", f'has graph = "{graph}" without {key}; give it'
-                )
-        used = ("words", "categories", "edges")
+    def _keys_of_events(self) -> PolicySecrets:
+        """Refuse places that nothing names, and keys of events without events."""
+        used = ("words", "categories", "edges", "places", *OF)
         if self.places is not None and self.graph not in used and self.event is None:
             raise PydanticCustomError(
                 "together",
-                "has places, which are for events and the graphs words, categories and edges; "
-                "drop it",
+                "has places, which are for events and the graphs words, categories, edges and "
+                "places; drop it",
             )
         for key in ("slots", "slot_minutes", "start_time"):
             if getattr(self, key) is not None and self.event is None:
@@ -224,16 +246,19 @@ class PolicySecrets(SecretsSection):
             raise PydanticCustomError("together", "has start_time without slot_minutes; give both")
         return self
 
+    def read_files(self, folder: Path) -> PolicySecrets:
+        return self.model_copy(update=self.read_places(folder))
+
     def secrets(self, query: Query, family: tuple[Model, ...]) -> PolicyGraph | LocationSet:
         if not isinstance(query, Measurement):
             raise SpecError(
                 f"query.kind must be 'measurement' for secrets of kind {self.kind!r}: a policy "
                 "protects the current state of a stream"
             )
-        found = self.places_on(_graph(self, query, family))
+        found = self.places_on(_graph(self, query, family, self.repair))
         if self.event is None:
             return found
-        named = partial(states_in_words, family[0], places=self.places)
+        named = partial(states_in_words, family[0], places=_by_name(self, family[0]))
         clock = {
             "slots": self.slots,
             "slot_minutes": self.slot_minutes or 0,
@@ -315,25 +340,62 @@ class MeasurementQuery(QuerySection):
         return coordinates(model, parts=self.parts, estimate=self.estimate)
 
 
-def _graph(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]) -> PolicyGraph:
-    repair = section.repair
-    named = partial(states_in_words, family[0], places=section.places)
+def _by_name(section: GraphSection, model: Model) -> dict[str, Any] | None:
+    """Where the names of the section are: as written, or names and categories of its file."""
+    if not isinstance(section.places, PointsFile):
+        return section.places
+    return places_by_name(on_map(model), section.places.table)
+
+
+def _graph(
+    section: GraphSection, query: Measurement, family: tuple[Model, ...], repair: Repair
+) -> PolicyGraph:
+    """Return the policy that the section describes."""
     match section.graph:
         case "complete":
             return PolicyGraph.complete(query.states, repair=repair)
-        case "categories":
-            groups = [named(group) for group in section.categories or ()]
-            return PolicyGraph.categories(query.states, groups, repair=repair)
         case "radius":
             return PolicyGraph.within(query, section.radius_km or 0, repair=repair)
         case "nearest":
             return PolicyGraph.nearest(query, section.k or 0, repair=repair)
-        case "words":
-            return policy_in_words(family[0], section.words or "", section.places, repair=repair)
         case "transitions":
             return PolicyGraph.transitions(family[0], repair=repair)
+        case "places":
+            return _graph_of_points(section.places, family[0], repair)
+        case "all" | "any":
+            parts = [_graph(part, query, family, repair) for part in section.of or ()]
+            return reduce(and_ if section.graph == "all" else or_, parts)
+    places = _by_name(section, family[0])
+    if section.graph == "words":
+        return policy_in_words(family[0], section.words or "", places, repair=repair)
+    named = partial(states_in_words, family[0], places=places)
+    if section.graph == "categories":
+        groups = [named(group) for group in section.categories or ()]
+        return PolicyGraph.categories(query.states, groups, repair=repair)
     pairs = [(_one(named, first), _one(named, second)) for first, second in section.edges or ()]
     return PolicyGraph.of(query.states, pairs, repair=repair)
+
+
+def _graph_of_points(places: Any, model: Model, repair: Repair) -> PolicyGraph:
+    """Return the policy of `graph = "places"`."""
+    if not isinstance(places, PointsFile):
+        raise SpecError(
+            'graph = "places" needs a file of points of interest; give [secrets.places] with '
+            'from = "pois.geojson", and with same or within'
+        )
+    if places.same is None and places.within is None and places.only is None:
+        raise SpecError(
+            "secrets.places joins every two points of interest; say which look alike, such as "
+            'same = "category" and within = "1 km"'
+        )
+    return policy_of_points(
+        model,
+        places.table,
+        same=places.same,
+        within=places.within,
+        only=places.only,
+        repair=repair,
+    )
 
 
 def _one(named: Callable[[tuple[str]], tuple[str, ...]], name: str) -> str:

@@ -61,6 +61,10 @@ class SecretsSection(Section):
 
     amount: ClassVar[str] = "epsilon"
 
+    def read_files(self, folder: Path) -> SecretsSection:
+        """Return the section with the content of the files it names, relative to `folder`."""
+        return self
+
     def secrets(self, query: Query, family: tuple[Model, ...]) -> Secrets:
         raise NotImplementedError
 

@@ -400,7 +400,8 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
     family, states = _family(spec, folder)
     query = _query(spec.query, states, family)
     try:
-        secrets = spec.secrets.held_to(spec.secrets.secrets(query, family), spec.privacy)
+        section = spec.secrets.read_files(folder)
+        secrets = section.held_to(section.secrets(query, family), spec.privacy)
         task = Task(query=query, secrets=secrets, family=family)
     except InputError as error:
         raise SpecError(str(error)) from None

@@ -224,8 +224,9 @@ def check_spec(given: str | dict[str, Any]) -> str:
         each, depth = waiting.pop()
         if depth > DEEPEST:
             raise SpecError(TOO_DEEP)
-        for key in each if isinstance(each, dict) else ():
-            if key == "file" or key.endswith("_file"):
+        for key, value in each.items() if isinstance(each, dict) else ():
+            names_file = key == "from" and isinstance(value, str)
+            if key == "file" or key.endswith("_file") or names_file:
                 raise SpecError(
                     f"the spec has {key}; nothing is read from the server's disk, so write it out, "
                     "or send it with `shoal serve put-plan`, which puts models inside"

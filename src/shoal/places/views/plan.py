@@ -26,13 +26,15 @@ from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
     from shoal.cli.plan import RowComparison
-    from shoal.core.codec import Bools, Floats
+    from shoal.core.codec import Bools, Floats, Ints
     from shoal.places.queries import EventWatch
     from shoal.places.step import StepNoise
     from shoal.spec.request import Request
 
 
 MOST_EDGES = 4000  # more would fill the page
+# of parts of a policy; far from the grey of those alone and the red of repairs
+PART_COLOURS = ["#1b7f8c", "#7a5195", "#bc8f00", "#2f6db5", "#3d8c40", "#8c564b", "#c2559f"]
 
 
 def policy_chart(plan: Plan) -> bytes:
@@ -47,12 +49,16 @@ def policy_chart(plan: Plan) -> bytes:
         left.plot(*values[[a, b]].T, color=OTHER, linewidth=0.5)
     for a, b in stage.protected.added:
         left.plot(*values[[a, b]].T, color=ALARM, linewidth=1.5)
-    left.scatter(*values[stage.members].T, s=6, color=CHOSEN)
+    left.scatter(*values[stage.members].T, s=6, c=_colours_of_parts(edges, stage.members))
     centre = values[centre_of(machine, stage)]
     hull = _flat(stage.protected.body.vertices * step)
     closed = np.vstack([hull, hull[:1]])
     left.plot(*(closed + centre).T, color="black", linewidth=1)
-    left.set_title(f"{len(edges)} edges (repairs in red) and one hull")
+    left.set_title(
+        f"who looks like whom: {len(edges)} edges (repairs in red), one hull\n"
+        "one colour: alike, directly or by others between; grey: joined to nobody",
+        fontsize=9,
+    )
     right.fill(*closed.T, color=CHOSEN, alpha=0.3)
     right.plot(*closed.T, color=CHOSEN)
     right.axhline(0, color=OTHER, linewidth=0.5)
@@ -63,6 +69,23 @@ def policy_chart(plan: Plan) -> bytes:
         axes.set_xlabel(machine.query.unit)
         _plain(axes)
     return _png(figure)
+
+
+def _colours_of_parts(edges: Ints, members: Bools) -> list[str]:
+    """A colour for each member: one for each connected part of the policy, grey for those alone."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = len(members)
+    links = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(size, size))
+    part = connected_components(links, directed=False)[1]
+    counts = np.bincount(part, minlength=size)
+    shown = {own: k for k, own in enumerate(dict.fromkeys(part[counts[part] > 1].tolist()))}
+    colours = [CHOSEN] if len(shown) <= 1 else PART_COLOURS
+    return [
+        colours[shown[own] % len(colours)] if own in shown else OTHER
+        for own in part[members].tolist()
+    ]
 
 
 def trace_chart(truth: Floats, released: Floats, estimated: Floats, unit: str) -> bytes:
@@ -141,6 +164,7 @@ def print_places(comparison: RowComparison) -> None:
     found = places_object(comparison.plan)
     out.print()
     out.print(_hull_line(found, unit))
+    out.print(_alike_line(found["alike"]))
     drawn = drawn_map(comparison.plan)
     if drawn:
         out.print()
@@ -175,6 +199,7 @@ def places_object(plan: Plan) -> dict[str, Any]:
         "hull": (body.vertices * step).tolist(),
         "area": float(body.content) * step ** len(machine.query.labels),
         "possible": stage.count,
+        "alike": _alike(machine, stage),
         "repaired": [[names[a], names[b]] for a, b in stage.protected.added],
         "point_error": certificate.raw_error,
         "estimate_error": certificate.estimate_error,
@@ -182,6 +207,33 @@ def places_object(plan: Plan) -> dict[str, Any]:
         "any_two_states": finite(stage.spread),
         "events": events_object(plan),
     }
+
+
+def _alike(machine: LocationMachine, stage: StepNoise) -> dict[str, int]:
+    """How many others each possible state is joined to by the policy, before any repair."""
+    edges = machine.runtime.index.policy.edges_among(stage.members)
+    joined = np.bincount(edges.ravel(), minlength=len(stage.members))[stage.members]
+    some = np.sort(joined[joined > 0])
+    ends = (some[0], some[len(some) // 2], some[-1]) if len(some) else (0, 0, 0)
+    names = ("least", "median", "most")
+    found = {name: int(count) for name, count in zip(names, ends, strict=True)}
+    return {"joined": len(some), "alone": int((joined == 0).sum()), **found}
+
+
+def _alike_line(found: dict[str, int]) -> str:
+    if not found["joined"]:
+        return "The policy joins no two of these states: the repair joins each to another."
+    alone = (
+        f"; {found['alone']} are joined to nobody, and hidden by noise meant for others or by the "
+        "repair"
+        if found["alone"]
+        else ""
+    )
+    return (
+        f"Who looks like whom: {found['joined']} states look like {found['least']} to "
+        f"{found['most']} others each, half of them like {found['median']} or more{alone}. "
+        "--plot draws it."
+    )
 
 
 def events_object(plan: Plan) -> dict[str, Any] | None:
@@ -232,10 +284,11 @@ def drawn_map(plan: Plan) -> list[str]:
 
 
 def centre_of(machine: LocationMachine, stage: StepNoise) -> int:
-    """The member nearest to the middle of all members."""
+    """The member nearest to the middle of all members, of those joined to others if some are."""
     points = machine.query.points
     middle = points[stage.members].mean(axis=0)
-    inside = np.flatnonzero(stage.members)
+    edges = machine.runtime.index.policy.edges_among(stage.members)
+    inside = np.unique(edges) if len(edges) else np.flatnonzero(stage.members)
     return int(inside[((points[inside] - middle) ** 2).sum(axis=1).argmin()])
 
 

@@ -107,6 +107,29 @@ def gpx(table: pl.DataFrame) -> str:
     )
 
 
+def points(folder: Path) -> None:
+    """Points of interest where `tracks` walk: pois.geojson and pois.csv."""
+    tracks(folder / "walk.parquet", "anna")
+    walk = pl.read_parquet(folder / "walk.parquet")[::6].select("lat", "lon")
+    (folder / "walk.parquet").unlink()
+    table = walk.with_columns(
+        name=pl.format("place {}", pl.int_range(pl.len())),
+        category=pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("pharmacy"))
+        .otherwise(pl.lit("restaurant")),
+    )  # fmt: skip
+    table.write_csv(folder / "pois.csv")
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"name": row["name"], "category": row["category"]},
+            "geometry": {"type": "Point", "coordinates": [row["lon"], row["lat"]]},
+        }
+        for row in table.iter_rows(named=True)
+    ]
+    document = {"type": "FeatureCollection", "features": features}
+    (folder / "pois.geojson").write_text(json.dumps(document))
+
+
 def lines(path: Path, key: str, *values: object) -> None:
     """A JSON object in each line."""
     path.write_text("".join(json.dumps({key: value}) + "\n" for value in values))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -112,8 +113,9 @@ def location(shell: Shell) -> None:
     folder = shell.folder
     shell.run("shoal init --kind location town.toml")
     files.positions(folder / "in.jsonl", (52.51, 13.39), (52.512, 13.391))
-    for name in ("tracks.csv", "track.csv", "walk.gpx"):
+    for name in ("tracks.csv", "track.csv", "walk.gpx", "ride.gpx"):
         files.tracks(folder / name, "anna", hours=1)
+    files.points(folder)
     table = (folder / "town.toml").read_text()
     (folder / "plain.toml").write_text(table)
     (folder / "watched.toml").write_text(
@@ -248,7 +250,16 @@ STANDS_FOR = {
     "OUT": "out.json",
     "COLUMN": "activity",
     "MODEL": "model.json",
+    "RELEASE": "shared.csv",
+    "POIS": "pois.csv",
 }
+
+
+def released(path: Path) -> None:
+    """One step of a released track."""
+    path.write_text(
+        "user,part,step,z_lat,z_lon,estimate_lat,estimate_lon\nanna,0,0,52.5,13,52,13\n"
+    )
 
 
 def overview() -> list[str]:
@@ -260,6 +271,8 @@ def test_the_overview_of_commands_runs_with_files_for_its_words(shell: Shell) ->
     shell.run("shoal init")
     files.days(shell.folder / "days.csv", "anna")
     shell.run("shoal init --kind contexts mask.toml")
+    files.points(shell.folder)
+    released(shell.folder / "shared.csv")
     (shell.folder / "in.jsonl").write_text('{"context": "home"}\n')
     ran = 0
     for line in overview():

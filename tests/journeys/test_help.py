@@ -76,6 +76,7 @@ def fits(shell: Shell) -> None:
     ).write_csv(shell.folder / "raw.csv")
     files.tracks(shell.folder / "tracks.csv", "anna")
     files.tracks(shell.folder / "ride.gpx", "anna")
+    files.points(shell.folder)
     (shell.folder / "meter.xml").write_text(app_files.green_button())
     phone = shell.folder / "phone.csv"
     files.phone(phone)
@@ -86,6 +87,13 @@ def fits(shell: Shell) -> None:
 def read(shell: Shell) -> None:
     fits(shell)
     shell.run("shoal fit ride.gpx -o town.json --grid 0.5")
+
+
+def nearest(shell: Shell) -> None:
+    files.tracks(shell.folder / "ride.gpx", "anna")
+    files.points(shell.folder)
+    shell.run("shoal fit ride.gpx -o town.json --grid 0.5 --spec town.toml")
+    shell.run("shoal release town.toml ride.gpx -o shared.geojson")
 
 
 def checked(shell: Shell) -> None:
@@ -135,6 +143,7 @@ FILES: dict[str, Callable[[Shell], None]] = {
     "attack": attacked,
     "stream": streams,
     "read": read,
+    "nearest": nearest,
     "fit": fits,
     "check": checked,
     "budget": budgets,

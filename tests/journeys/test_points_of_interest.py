@@ -162,3 +162,32 @@ def test_points_that_cannot_be_used_are_refused_in_a_sentence(town: Shell) -> No
     town.refused(f"{fit} --places pois.csv --same category", "--places is for a spec")
     town.refused(f"{fit} --spec u.toml --places pois.csv", "--places needs --same COLUMN")
     town.refused(f"{fit} --spec u.toml --same category", "name --places too")
+
+
+def test_a_service_finds_the_nearest_places_of_a_release(town: Shell) -> None:
+    town.run("shoal fit ride.gpx -o m.json --grid 0.5 --spec t.toml")
+    for name in ("shared.geojson", "shared.csv"):
+        town.run(f"shoal release t.toml ride.gpx -o {name}")
+        said = " ".join(town.run(f"shoal nearest {name} pois.geojson --k 3").out.split())
+        assert "to the last estimate: p" in said
+        asked = f"shoal nearest {name} pois.osm --k 3 --spec t.toml --truth ride.gpx"
+        said = " ".join(town.run(asked).out.split())
+        assert "of the 3 places nearest to the true position a service finds" in said
+        found = json.loads(town.run(f"{asked} --json").out)
+        assert found["compared"] == found["steps"] == 120
+        assert 0 <= found["recall_point"] <= 1
+        assert found["covered"] >= 0.8
+        assert 1 <= found["set_size"] <= 24
+    bars = json.loads(
+        town.run("shoal nearest shared.csv pois.csv --category bar --spec t.toml --json").out
+    )
+    assert bars["places"] == 8
+    assert set(bars["last_set"]) <= {f"p{k}" for k in range(2, 24, 3)}
+    town.refused("shoal nearest shared.csv pois.csv --category zoo", "no point has; there are")
+    town.refused("shoal nearest shared.csv pois.csv --truth ride.gpx", "--truth needs --spec")
+    town.refused("shoal nearest pois.csv pois.csv", "has no 'user'; name a file that")
+    town.run("shoal release t.toml ride.gpx -o shared.gpx")
+    town.refused("shoal nearest shared.gpx pois.csv", "holds estimates alone")
+    other = (town.folder / "t.toml").read_text().replace("radius_km = 1.0", "radius_km = 2.0")
+    (town.folder / "other.toml").write_text(other)
+    town.refused("shoal nearest shared.csv pois.csv --spec other.toml", "do not follow from its")

@@ -137,13 +137,13 @@ def test_words_about_many_points_are_about_each_of_them(seed: int) -> None:
     centres = {name: GRID.centre_of(k) for k, name in enumerate(TOWN.states)}
     groups = []
     for bar in bars:
-        inside = {
+        around_bar = {
             name
             for name, (lat, lon) in centres.items()
             if math.hypot((lat - bar[0]) * METRES, (lon - bar[1]) * METRES * math.cos(
                 math.radians(bar[0]))) <= 500
         } | {str(cell(bar[0], bar[1]))}  # fmt: skip
-        groups.append({frozenset(two) for two in itertools.combinations(inside, 2)})
+        groups.append({frozenset(two) for two in itertools.combinations(around_bar, 2)})
     joined: Pairs = set().union(*groups)
     assert joined <= around
     used = {name for pair in joined for name in pair}

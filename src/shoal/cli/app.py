@@ -56,6 +56,9 @@ COMMANDS: dict[str, Command] = {
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
     "read": Command("shoal.cli.read", "Say what is in a file, and how to go on with it."),
+    "nearest": Command(
+        "shoal.cli.nearest", "Say which points of interest are near a released track."
+    ),
     "share": Command(
         "shoal.cli.share", "Publish rides, never where you live, over all rides together."
     ),

@@ -42,6 +42,7 @@ class Acts:
     fit_map: Part | None = None  # `shoal fit --grid`
     locate: Part | None = None  # `shoal read MODEL --at`: (model, point) -> its cell
     job: Part | None = None  # a `jobs.drawing.StreamJob`: a file of many people's streams
+    nearest: Part | None = None  # `shoal nearest`: (wish) -> a report on points of interest
     limit_time: Part | None = None  # (secrets, seconds) -> secrets that keep a time limit
     live: Part | None = None  # a `jobs.live.LiveKind`: streams by key on Spark
     protected: Part | None = None  # plan -> what it protects, in words, where less than the secrets

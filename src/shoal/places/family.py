@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import shoal.places.stream
     import shoal.places.views.attack
     import shoal.places.views.fit
+    import shoal.places.views.nearest
     import shoal.places.views.plan
     import shoal.places.views.tracks
     import shoal.places.walk
@@ -76,6 +77,7 @@ FAMILY = Family(
         job=lambda: shoal.places.jobs.JOB,
         locate=lambda: shoal.places.views.fit.cell_at,
         live=lambda: shoal.places.jobs.LIVE,
+        nearest=lambda: shoal.places.views.nearest.report_nearest,
         read_stream=lambda: shoal.places.views.tracks.PlaceLines,
         release_steps=lambda: shoal.places.views.tracks.release_steps,
         show_attack=lambda: shoal.places.views.attack.view_of,

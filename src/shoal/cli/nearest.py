@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from shoal.cli import options, show
 from shoal.cli.options import option
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
-
-if TYPE_CHECKING:
-    from shoal.places.views.nearest import NearestReport
 
 app = options.new_app()
 
@@ -48,6 +45,28 @@ class NearestWish:
         float, option("SHARE", "How sure a set is to hold the nearest place.")
     ] = 0.95
     as_json: options.AsJson = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestReport:
+    """What `shoal nearest` found; None where neither --truth nor --spec was given.
+
+    `last` are the names and distances in km of the places nearest to the last estimate. Shares are
+    of 1: `recall_estimate` is the mean over the `compared` steps whose true position is known, and
+    `recall_point` over those of them that released a point, None where none did. `set_size` is
+    the mean number of places of a set, `last_set` the names in the last one, `covered` how often the true nearest place was in it.
+    """
+
+    steps: int
+    streams: int
+    places: int
+    last: tuple[tuple[str, float], ...]
+    compared: int = 0
+    recall_point: float | None = None
+    recall_estimate: float | None = None
+    set_size: float | None = None
+    last_set: tuple[str, ...] = ()
+    covered: float | None = None
 
 
 @app.command(epilog=EXAMPLES)
@@ -98,14 +117,15 @@ def sentences(found: NearestReport, wish: NearestWish) -> list[tuple[str, str]]:
             f"last step {names}{f' and {more} more' if more > 0 else ''}",
         )
     )
-    if found.recall_point is not None and found.recall_estimate is not None:
+    if found.recall_estimate is not None:
+        shares = f"{100 * found.recall_estimate:.1f} % from the estimate"
+        if found.recall_point is not None:
+            shares += f" and {100 * found.recall_point:.1f} % from the released point"
         lines.append(
             (
                 "Recall",
                 f"of the {wish.k} places nearest to the true position a service finds "
-                f"{100 * found.recall_estimate:.1f} % from the estimate and "
-                f"{100 * found.recall_point:.1f} % from the released point "
-                f"({found.compared:,} steps)",
+                f"{shares} ({found.compared:,} steps)",
             )
         )
         assert found.covered is not None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.data.points import read_points as read_points
     from shoal.places.attack import (
         LocationBeliefs as LocationBeliefs,
         attack_locations as attack_locations,
@@ -20,7 +19,10 @@ if TYPE_CHECKING:
     )
     from shoal.places.map import RoadMap as RoadMap
     from shoal.places.packed import LocationRelease as LocationRelease
-    from shoal.places.points import policy_of_points as policy_of_points
+    from shoal.places.points import (
+        policy_of_points as policy_of_points,
+        read_points as read_points,
+    )
     from shoal.places.queries import Measurement as Measurement
     from shoal.places.stream import output_log_likelihoods as output_log_likelihoods
     from shoal.places.tracks import TrackColumns as TrackColumns, release_tracks as release_tracks

@@ -13,7 +13,7 @@ from shoal.core.codec import Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
 from shoal.core.task import Model
-from shoal.data.points import read_points
+from shoal.data import points as files
 from shoal.places.formats import centres_of, on_map
 from shoal.places.map import EARTH_RADIUS_M
 from shoal.places.policy import NO_EDGES, PolicyGraph, Repair, edges_within
@@ -67,6 +67,14 @@ def policy_of_points(
         title=_title(same, within, only, (int(on.sum()), len(np.unique(cells[on])), lonely)),
         repair=repair,
     )
+
+
+def read_points(path: str | Path) -> pl.DataFrame:
+    """Return points of interest: lat, lon and their properties as text, such as name and category.
+
+    From OpenStreetMap (.osm, Overpass JSON), GeoJSON, or a table with latitude and longitude.
+    """
+    return files.read_points(path)
 
 
 def cells_of(chain: SparseChain, table: pl.DataFrame) -> Ints:

@@ -15,11 +15,10 @@ from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import InputError, SpecError
 from shoal.core.task import Model, Query, Secrets
-from shoal.data.points import read_points
 from shoal.events.window import minute_of_week
 from shoal.places.formats import on_map
 from shoal.places.map import SquareGrid
-from shoal.places.points import places_by_name, policy_of_points
+from shoal.places.points import places_by_name, policy_of_points, read_points
 from shoal.places.policy import LocationSet, PolicyGraph, Repair
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.spec_places import NamedPlaces, PointsFile, place_in_words

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.cli.nearest import NearestReport
 from shoal.cli.sources import NamedColumns, load_plan
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import DataError, InputError
@@ -39,28 +39,6 @@ DEGREES = ("z_lat", "z_lon", "estimate_lat", "estimate_lon")
 KEYS = ("user", "part", "step")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearestReport:
-    """What `shoal nearest` found; None where neither --truth nor --spec was given.
-
-    `last` are the names and distances in km of the places nearest to the last estimate. Shares are
-    of 1: `recall_point` and `recall_estimate` are means over the `compared` steps that released a
-    point and whose true position is known. `set_size` is the mean number of places of a set,
-    `last_set` the names in the last one, `covered` how often the true nearest place was in it.
-    """
-
-    steps: int
-    streams: int
-    places: int
-    last: tuple[tuple[str, float], ...]
-    compared: int = 0
-    recall_point: float | None = None
-    recall_estimate: float | None = None
-    set_size: float | None = None
-    last_set: tuple[str, ...] = ()
-    covered: float | None = None
-
-
 def report_nearest(wish: NearestWish) -> NearestReport:
     """Compare the points of interest near a release with those that are near the true track."""
     rows, table = read_release(wish.release), read_points(wish.places)
@@ -89,17 +67,18 @@ def report_nearest(wish: NearestWish) -> NearestReport:
         return NearestReport(**found)
     truth = plane.km(_true_positions(plan, rows, wish.truth, columns))
     points = plane.km(rows.select("z_lat", "z_lon").to_numpy())
-    known = np.isfinite(truth).all(axis=1) & np.isfinite(points).all(axis=1)
+    known = np.isfinite(truth).all(axis=1)
     if not known.any():
         raise DataError(
-            "no step of the release has both a point and a true position; name with --truth the "
-            "data that was released"
+            "no step of the release has a true position; name with --truth the data that was "
+            "released"
         )
+    shown = known & np.isfinite(points).all(axis=1)
     (first,) = k_nearest(near, truth[known], 1).T
     return NearestReport(
         **found,
         compared=int(known.sum()),
-        recall_point=recall(near, truth[known], points[known], wish.k),
+        recall_point=recall(near, truth[shown], points[shown], wish.k) if shown.any() else None,
         recall_estimate=recall(near, truth[known], estimates[known], wish.k),
         covered=float(sets[known][np.arange(len(first)), first].mean()),
     )

@@ -54,7 +54,8 @@ class NearestReport:
     `last` are the names and distances in km of the places nearest to the last estimate. Shares are
     of 1: `recall_estimate` is the mean over the `compared` steps whose true position is known, and
     `recall_point` over those of them that released a point, None where none did. `set_size` is
-    the mean number of places of a set, `last_set` the names in the last one, `covered` how often the true nearest place was in it.
+    the mean number of places of a set, `last_set` the names in the last one, `covered` how often
+    the true nearest place was in it.
     """
 
     steps: int

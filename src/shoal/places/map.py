@@ -99,6 +99,12 @@ class SquareGrid(Value):
         """Latitude and longitude of the centre of each cell, in the last axis."""
         return self.to_degrees(self.lattice_of(cell) * float(self.step_km))
 
+    def corners_of(self, cell: int) -> Floats:
+        """Latitude and longitude of the four corners of a cell, a row each."""
+        half = float(self.step_km) / 2
+        ends = np.array([(-half, -half), (-half, half), (half, -half), (half, half)])
+        return self.to_degrees(self.lattice_of(cell) * float(self.step_km) + ends)
+
     def lattice_of(self, cell: Any) -> Ints:
         """(column, row) of each cell: its centre in units of `step_km`."""
         row, column = np.divmod(np.asarray(cell, np.int64), self.columns)
@@ -241,6 +247,10 @@ class HexGrid(AroundFirst):
         centres = np.array(list(map(_h3().cell_to_latlng, chosen)))
         return centres if np.ndim(cell) else np.asarray(centres[0])
 
+    def corners_of(self, cell: int) -> Floats:
+        """Latitude and longitude of the corners of a hexagon, a row each."""
+        return np.array(_h3().cell_to_boundary(int(self.indexes[cell])))
+
     def adjacent(self, cell: int) -> tuple[int, ...]:
         """The up to six hexagons of the map around `cell`."""
         around = np.array(list(_h3().grid_ring(int(self.indexes[cell]), 1)), dtype=np.int64)
@@ -329,6 +339,10 @@ class RoadMap(AroundFirst):
         """Latitude and longitude of the middle of each piece, in the last axis."""
         chosen = self.ends[np.asarray(cell, np.int64)]
         return np.asarray((chosen[..., :2] + chosen[..., 2:]) / 2)
+
+    def corners_of(self, cell: int) -> Floats:
+        """Latitude and longitude of both ends of a piece, a row each."""
+        return np.asarray(self.ends[cell].reshape(2, 2))
 
     def adjacent(self, cell: int) -> tuple[int, ...]:
         """The pieces that share an end with `cell`."""

@@ -19,7 +19,7 @@ from shoal.core.numbers import whole
 from shoal.core.stream import Slot
 from shoal.places.formats import on_map
 from shoal.places.machine import machine_of
-from shoal.places.map import EARTH_RADIUS_M, HexGrid, RoadMap, SquareGrid
+from shoal.places.map import EARTH_RADIUS_M
 from shoal.places.stream import LocationOutput, LocationStream
 
 if TYPE_CHECKING:
@@ -101,18 +101,9 @@ class NearestCells:
 
 def corners_of(chain: SparseChain, state: int) -> Floats:
     """Return the corners of a state's cell, of a road its ends: rows of latitude and longitude."""
-    grid, cell = chain.grid, int(chain.cells[state]) if chain.cells is not None else state
-    if isinstance(grid, SquareGrid):
-        half = float(grid.step_km) / 2
-        centre = grid.lattice_of(cell) * float(grid.step_km)
-        ends = [(-half, -half), (-half, half), (half, -half), (half, half)]
-        return grid.to_degrees(centre + np.array(ends))
-    if isinstance(grid, RoadMap):
-        return np.asarray(grid.ends[cell]).reshape(2, 2)
-    assert isinstance(grid, HexGrid)
-    from h3.api import basic_int as h3
-
-    return np.array(h3.cell_to_boundary(int(grid.indexes[cell])))
+    assert chain.grid is not None
+    assert chain.cells is not None
+    return chain.grid.corners_of(int(chain.cells[state]))
 
 
 def beliefs(plan: Plan, outputs: Iterable[Sequence[int] | None]) -> Iterator[tuple[Floats, Any]]:

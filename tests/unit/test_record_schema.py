@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
 from shoal.core.errors import DataError, InputError
-from shoal.records import PrivateKMeans, PrivateLinearSVC, RecordSchema
+from shoal.core.registry import dumps, loads
+from shoal.records import DeclaredEncoder, PrivateKMeans, PrivateLinearSVC, RecordSchema
 
 SCHEMA = RecordSchema.of({"age": (20, 70), "work": ["private", "public"]})
 ROWS: dict[str, list[Any]] = {"age": [20, 45, 90], "work": ["public", "private", "other"]}
@@ -87,3 +90,40 @@ def test_a_classifier_learns_from_text_through_its_schema() -> None:
     ).fit(people, pay)
     assert (model.predict(people) == pay).all()
     assert model.plan_.guarantee.amount == 1000
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_pipeline_with_text_columns_is_the_estimator_with_a_schema(frame: Any) -> None:
+    table = frame({"age": [20, 45, 90, 33] * 50, "work": ["public", "private", "other", "x"] * 50})
+    labels = ["no", "yes", "no", "yes"] * 50
+    classes, seed = ["no", "yes"], 5
+    pipeline = make_pipeline(
+        DeclaredEncoder(SCHEMA), PrivateLinearSVC(classes=classes, random_state=seed)
+    )
+    found = clone(pipeline).fit(table, labels)
+    alone = PrivateLinearSVC(classes=classes, schema=SCHEMA, random_state=seed).fit(table, labels)
+    np.testing.assert_array_equal(found[-1].coef_, alone.coef_)
+    assert list(found[:-1].get_feature_names_out()) == list(SCHEMA.features)
+    assert list(found.predict(table)[:2]) == list(alone.predict(table)[:2])
+    with pytest.raises(DataError, match="give exactly those columns"):
+        found.predict(frame({"age": [1], "job": ["public"]}))
+
+
+def test_an_encoder_keeps_nothing_of_the_records() -> None:
+    first = DeclaredEncoder(SCHEMA).fit(pl.DataFrame({"age": [20], "work": ["public"]}))
+    second = DeclaredEncoder(SCHEMA).fit(pl.DataFrame({"age": [7000], "work": ["nobody's"]}))
+    assert repr(vars(first)) == repr(vars(second))
+
+
+def test_a_schema_with_a_label_is_stored_and_read_again() -> None:
+    schema = RecordSchema.of({"age": (20, 70)}, label="paid", classes=["no", "yes"])
+    assert loads(dumps(schema)) == schema
+    frame = pl.DataFrame({"age": [20, 30, 40], "paid": ["yes", "no", "perhaps"]})
+    assert schema.encode(frame)[:, 0].tolist() == [0, 0.2, 0.4]
+    assert schema.sides(frame)[:2] == [1, -1]
+    assert np.isnan(schema.sides(frame)[2])
+    with pytest.raises(DataError, match="the schema declares age, paid"):
+        schema.encode(frame.drop("paid"))
+    for changes in ({"label": "paid"}, {"label": "age", "classes": ["a", "b"]}):
+        with pytest.raises(InputError):
+            RecordSchema.of({"age": (20, 70)}, **changes)

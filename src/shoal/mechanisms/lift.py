@@ -191,6 +191,8 @@ class Leakage(Shown, Value):
             return self._describe_about(said, secrets)
         if not math.isfinite(self.value):
             return f"{said} has no finite bound under correlation: it may give any entry away"
+        if self.value <= float(self.eta):
+            return f"{said} keeps that: no dependence of this model makes it weaker"
         return (
             f"{said} is only {significant(self.value)}-private under correlation, "
             f"{significant(self.factor, 3)} times weaker: it may change the odds between two "

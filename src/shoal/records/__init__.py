@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.records.coefficients import dependence_coefficients as dependence_coefficients
     from shoal.records.domain import RecordDomain as RecordDomain
     from shoal.records.estimators import (
+        DeclaredEncoder as DeclaredEncoder,
         PrivateKMeans as PrivateKMeans,
         PrivateLinearSVC as PrivateLinearSVC,
         PrivateLogisticRegression as PrivateLogisticRegression,

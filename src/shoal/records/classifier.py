@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from shoal.core.plan import Answer
 from shoal.noise.primitives import lattice_step, round_up, snap
 from shoal.records.kmeans import numbers_in_rows
 from shoal.records.queries import numbers_or_missing
+from shoal.records.schema import RecordSchema, column_names
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,7 @@ class LinearClassifier(Value):
     intercept: bool
     tolerance: Fraction
     lattice: Fraction
+    schema: RecordSchema | None = field(default=None, metadata={"later": True})
     states: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "weight"
 
@@ -247,8 +249,8 @@ class LinearClassifier(Value):
             raise InputError("features is empty; name at least one column")
         if self.loss not in LOSSES:
             raise InputError(f"loss is {self.loss!r}; it must be one of {sorted(LOSSES)}")
-        for field in ("regularisation", "norm", "tolerance", "lattice"):
-            positive(getattr(self, field), field)
+        for name in ("regularisation", "norm", "tolerance", "lattice"):
+            positive(getattr(self, name), name)
         least = certifiable_tolerance(self)
         if self.tolerance < least:
             raise InputError(
@@ -285,10 +287,13 @@ class LinearClassifier(Value):
     def read(self, data: Any) -> LabelledRows:
         """Return a pair (rows, classes): rows scaled into the norm, classes -1 and +1 (or 0 and 1).
 
-        Refused for its shape only; records that are not as declared become rows of zeros.
+        A data frame is read by the query's schema, where it has one. Refused for its shape only;
+        records that are not as declared become rows of zeros.
         """
         if isinstance(data, LabelledRows):
             return data
+        if self.schema is not None and column_names(data) is not None:
+            data = self.schema.encode(data), self.schema.sides(data)
         try:
             rows, classes = data
         except (TypeError, ValueError):
@@ -346,12 +351,14 @@ def linear_classifier(
     regularisation: Number = Fraction(1, 100),
     norm: Number = 1,
     intercept: bool = True,
+    schema: RecordSchema | None = None,
 ) -> LinearClassifier:
     """Return a linear classifier over `records` rows of `features`, its tolerance and lattice
     chosen.
 
     Solver and lattice add about a thousandth each to what one record moves; the solver more where
-    double precision certifies no less (some millions of records).
+    double precision certifies no less (some millions of records). With a `schema` the features are
+    its own, and a data frame is read by it.
     """
     names = tuple(str(name) for name in features)
     strength, longest = positive(regularisation, "regularisation"), positive(norm, "norm")
@@ -366,6 +373,7 @@ def linear_classifier(
         intercept=intercept,
         tolerance=moved,
         lattice=lattice_step(moved, None).step / 8,
+        schema=schema,
     )
     share = round_up(moved / SOLVER.tolerance_fraction)
     return replace(asked, tolerance=max(share, Fraction(2 * certifiable_tolerance(asked))))

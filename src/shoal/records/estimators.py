@@ -24,7 +24,7 @@ from shoal.records.queries import numbers_or_missing
 from shoal.records.schema import RecordSchema, refuse_text
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin, TransformerMixin
     from sklearn.utils import check_random_state, column_or_1d
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as missing:
@@ -91,6 +91,35 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         if self.random_state is None:
             return SystemRng()
         return SeededRng(int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+
+class DeclaredEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Encode a table by a declared schema, as a step of a pipeline: it learns nothing from data.
+
+    Numbers become their position in the declared range, from 0 to 1, and a category one column
+    each (`RecordSchema.encode`). An encoder that learned categories or ranges would tell about the
+    records it saw, outside every budget.
+    """
+
+    def __init__(self, schema: RecordSchema) -> None:
+        """Store the schema as it is, as scikit-learn requires."""
+        self.schema = schema
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Check that the table has the declared columns; no cell of it is kept."""
+        self.schema.encode(X)
+        self.n_features_in_ = len(self.schema.names)
+        self.feature_names_in_ = np.array(self.schema.names, dtype=object)
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Return a row of numbers from 0 to 1 per record, NaN where a cell is not as declared."""
+        check_is_fitted(self)
+        return self.schema.encode(X)
+
+    def get_feature_names_out(self, input_features: object = None) -> npt.NDArray[np.object_]:
+        """Return the names of the encoded columns."""
+        return np.array(self.schema.features, dtype=object)
 
 
 class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]

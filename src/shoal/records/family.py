@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import shoal.records.pairwise_mechanisms
     import shoal.records.published
     import shoal.records.queries
+    import shoal.records.schema
     import shoal.records.sources
     import shoal.records.spec
+    import shoal.records.spec_queries
     import shoal.records.views
 else:
     shoal = LazyModules("shoal")
@@ -36,6 +38,7 @@ FAMILY = Family(
         "degree-distribution": lambda: shoal.records.queries.DegreeDistribution,
         "number-mean": lambda: shoal.records.queries.NumberMean,
         "number-histogram": lambda: shoal.records.queries.NumberHistogram,
+        "record-schema": lambda: shoal.records.schema.RecordSchema,
         "rounds": lambda: shoal.mechanisms.plans.Rounds,
         "record-domain": lambda: shoal.records.domain.RecordDomain,
         "dependence": lambda: shoal.records.pairwise.Dependence,
@@ -73,12 +76,18 @@ FAMILY = Family(
     },
     query_sections={
         "places": lambda: shoal.records.spec.PlacesQuery,
+        "clusters": lambda: shoal.records.spec_queries.ClustersQuery,
+        "classifier": lambda: shoal.records.spec_queries.ClassifierQuery,
+        "degrees": lambda: shoal.records.spec_queries.DegreesQuery,
     },
     stored_models={
         "dependence": ("dependence", "pairwise-field"),
     },
     templates={
         "friends": "records tied in pairs",
+        "classifier": "a table with two classes",
+        "clusters": "a table of numbers",
+        "degrees": "a social graph",
     },
     acts=Acts(
         protected=lambda: shoal.records.pairwise_mechanisms.describe_protected,

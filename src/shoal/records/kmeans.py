@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from shoal.core.numbers import Number, exact, whole
 from shoal.core.plan import Answer
 from shoal.mechanisms.plans import Answered, split_rounds
 from shoal.records.queries import numbers_or_missing
+from shoal.records.schema import RecordSchema, column_names
 
 GRID_STEPS = 1024  # each coordinate is rounded to this many steps of its public range
 MIDDLE = GRID_STEPS // 2
@@ -66,6 +67,7 @@ class Centroids(Value):
     start: Ints
     rounds: int
     count_weight: Fraction
+    schema: RecordSchema | None = field(default=None, metadata={"later": True})
     states: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "ranges"
     lattice: ClassVar[Fraction] = Fraction(1, GRID_STEPS)
@@ -124,8 +126,15 @@ class Centroids(Value):
         )
 
     def read(self, data: Any) -> Points:
-        """Return rows of numbers, clipped to the public ranges and rounded to the grid."""
-        return data if isinstance(data, Points) else Points(self.on_grid(data))
+        """Return rows of numbers, clipped to the public ranges and rounded to the grid.
+
+        A data frame is read by the query's schema, where it has one.
+        """
+        if isinstance(data, Points):
+            return data
+        if self.schema is not None and column_names(data) is not None:
+            data = self.schema.values(data)
+        return Points(self.on_grid(data))
 
     def on_grid(self, rows: npt.ArrayLike) -> Ints:
         """Return each row as whole numbers 0 … GRID: its place in the public ranges, clipped to
@@ -206,13 +215,15 @@ def centroids(
     rounds: int = 5,
     start: npt.ArrayLike | None = None,
     count_weight: Number | None = None,
+    schema: RecordSchema | None = None,
 ) -> Centroids:
     """Return K-means over records of `columns`, whose public ranges are low … high.
 
     `start`, in the columns' units, must not come from the data; by default points spread evenly
     over the box. `count_weight` w trades noise on counts against noise on sums; by default
     (d ρ² / 2)^(1/3) with ρ = .225, which minimises the error of a centroid that far from the
-    middle (Su et al. 2016, Section 3.1, for this sensitivity).
+    middle (Su et al. 2016, Section 3.1, for this sensitivity). With a `schema` the columns are its
+    features, and a data frame is read by it.
     """
     names = tuple(str(name) for name in columns)
     width = len(names)
@@ -228,6 +239,7 @@ def centroids(
         start=halton_points(whole(clusters, "clusters"), width),
         rounds=rounds,
         count_weight=weight,
+        schema=schema,
     )
     return query if start is None else replace(query, start=query.on_grid(start))
 

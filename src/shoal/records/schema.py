@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import exact
 from shoal.records.queries import numbers_or_missing
@@ -22,24 +22,65 @@ Column = Range | tuple[str, ...]
 FEWEST_CATEGORIES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSchema:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordSchema(Value):
     """The public columns of a table of records, in the order in which they are encoded.
 
     A column is a range `(low, high)` of numbers or its categories as text. `encode` gives numbers
     from 0 to 1: a number by its position in its range, clipped to it, and a category as one
-    column each, 1 for the category of the record.
+    column each, 1 for the category of the record. `label` names one more column, with the two
+    `classes` of a classifier; "" where there is none.
     """
+
+    kind = "record-schema"
 
     names: tuple[str, ...]
     columns: tuple[Column, ...]
+    label: str = ""
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a label that is a column too, and classes that are not two different texts."""
+        if bool(self.label) != bool(self.classes):
+            raise InputError("label and classes go together; declare both, or neither")
+        if self.label in self.names:
+            raise InputError(f"label is {self.label!r}, which is a column too; name it once")
+        if self.label and (len(self.classes) != 2 or len(set(self.classes)) < 2):
+            raise InputError(f"classes is {list(self.classes)}; name two different classes")
 
     @classmethod
-    def of(cls, columns: Mapping[str, Sequence[Any]]) -> Self:
+    def of(
+        cls,
+        columns: Mapping[str, Sequence[Any]],
+        *,
+        label: str = "",
+        classes: Sequence[Any] = (),
+    ) -> Self:
         """Declare columns: `{"age": (17, 90), "work": ["private", "public"]}`."""
         if not columns:
             raise InputError("columns is empty; declare at least one column of the records")
-        return cls(tuple(columns), tuple(_declared(*item) for item in columns.items()))
+        return cls(
+            names=tuple(columns),
+            columns=tuple(_declared(*item) for item in columns.items()),
+            label=label,
+            classes=tuple(str(name) for name in classes),
+        )
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The columns of a table that the schema declares, that of the label included."""
+        return (*self.names, self.label) if self.label else self.names
+
+    @property
+    def ends(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The low and the high end of each of `features` as `values` gives them."""
+        ends = [
+            each
+            for column in self.columns
+            for each in ([column] if not isinstance(column[0], str) else [(0.0, 1.0)] * len(column))
+        ]
+        low, high = zip(*ends, strict=True)
+        return tuple(float(end) for end in low), tuple(float(end) for end in high)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -57,25 +98,38 @@ class RecordSchema:
         cell for each column in the declared order. Other columns are refused. No refusal depends
         on what a record holds: a category that is not declared becomes NaN in its row.
         """
+        low, high = (np.array(ends) for ends in self.ends)
+        with np.errstate(over="ignore"):  # a warning would tell of the value
+            return np.asarray(np.clip((self.values(table) - low) / (high - low), 0, 1))
+
+    def values(self, table: Any) -> Floats:
+        """Return a row of numbers per record, NaN where a cell is not as declared.
+
+        As `encode`, but numbers in their own units and not clipped.
+        """
         parts = []
         for cells, column in zip(self._cells(table), self.columns, strict=True):
             if isinstance(column[0], str):
                 parts.append(_one_hot(cells, column))
             else:
-                low, high = (float(end) for end in column)
-                values = numbers_or_missing(list(cells))
-                parts.append(np.clip((values - low) / (high - low), 0, 1)[:, None])
+                parts.append(numbers_or_missing(list(cells))[:, None])
         return np.concatenate(parts, axis=1)
+
+    def sides(self, table: Any) -> list[float]:
+        """Return -1 for records of the first class, 1 for the second, NaN for any other label."""
+        numbers = {name: 2.0 * number - 1 for number, name in enumerate(self.classes)}
+        self._cells(table)
+        return [numbers.get(str(cell), np.nan) for cell in table[self.label]]
 
     def _cells(self, table: Any) -> list[Sequence[Any]]:
         """The cells of each declared column; refused for names and shape only."""
         given = column_names(table)
         if given is not None:
-            if set(given) != set(self.names) or len(given) != len(self.names):
+            if set(given) != set(self.all_names) or len(given) != len(self.all_names):
                 shown = ", ".join(map(str, given))
                 raise DataError(
                     f"the columns of the table are {shown}; the schema declares "
-                    f"{', '.join(self.names)}: give exactly those columns"
+                    f"{', '.join(self.all_names)}: give exactly those columns"
                 )
             return [list(table[name]) for name in self.names]
         rows = [list(row) for row in table]

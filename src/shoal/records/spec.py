@@ -196,6 +196,11 @@ class PlacesQuery(QuerySection):
 
     def seen(self, model: Model) -> Model:
         """Return a model of tied records without named values: people's places are numbers."""
+        return self.without_states(model)
+
+    @staticmethod
+    def without_states(model: Model) -> Model:
+        """Return a model of tied records without the names of its values; others as they are."""
         if isinstance(model, Dependence | PairwiseField):
             return replace(model, domain=replace(model.domain, states=None))
         return model

@@ -20,11 +20,13 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.progress import doing
+from shoal.core.records import shown_names
 from shoal.core.task import Model
 from shoal.data.read import Paths
 from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import RecordGuesses, bits_allowed, guess_values, largest_fall_bits
+from shoal.records.classifier import LinearClassifier
 from shoal.records.field import PairwiseField
 from shoal.records.kmeans import Centroids
 from shoal.records.pairwise import Dependence
@@ -37,6 +39,8 @@ from shoal.records.place_attack import (
     distances_of_pairs,
     locate,
 )
+from shoal.records.queries import DegreeDistribution
+from shoal.records.schema import RecordSchema
 
 MAX_TARGETS = 200  # people attacked, spread evenly over all who have friends
 NEAR, FAR, RELEASED, MIDDLE = "#1b7f8c", "#b7c4cc", "#c8553d", "#e0a458"
@@ -49,7 +53,14 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
 
     Records too many to write out are guessed from the values they are tied to.
     """
-    if isinstance(plan.task.query, Centroids):
+    query = plan.task.query
+    schema: RecordSchema | None = getattr(query, "schema", None)
+    if schema is not None or isinstance(query, DegreeDistribution):
+        raise InputError(
+            "rows of a table and friendships of a graph have no named values that could be guessed "
+            "one by one; `shoal audit` measures what their release leaks"
+        )
+    if isinstance(query, Centroids):
         return AttackView(attack_places, ("friends", "scale"))
     if isinstance(held, Dependence | PairwiseField) and isinstance(plan.task.query, LinearQuery):
         return AttackView(attack_records, ("scale",))
@@ -321,12 +332,16 @@ def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
     ]
     out = show.console()
     out.print(show.table(("cluster", "latitude", "longitude"), rows, numbers=(1, 2)))
+    _warn_of_clamped(query, releases, f"{len(rows)} centres lie on the edge of the box")
+
+
+def _warn_of_clamped(query: Centroids, releases: Mapping[str, Release], where: str) -> None:
+    """Print a warning where noise put coordinates of centres on the edge of what is public."""
     clamped = query.clamped(releases[ALL_SERIES].answer)
     if clamped:
         typer.echo(
-            f"WARNING: {clamped} of the {len(rows) * len(query.columns)} coordinates of the "
-            f"{len(rows)} centres lie on the edge of the box, where noise put them; ask for fewer "
-            "clusters or rounds, or allow a larger epsilon.",
+            f"WARNING: {clamped} of the {query.start.size} coordinates of the {where}, where noise "
+            "put them; ask for fewer clusters or rounds, or allow a larger epsilon.",
             err=True,
         )
 
@@ -338,9 +353,103 @@ def _coordinate_column(present: list[str], name: str) -> str:
     raise InputError(f"the check-ins have no column {name!r} or {name[:3]!r}; rename theirs")
 
 
+def table_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, Any]:
+    """Return the rows of a table as the one record to release, read by the query's schema.
+
+    Columns that the schema does not declare are left out. A cell is never refused.
+    """
+    import polars as pl
+
+    from shoal.data.entries import read_table
+
+    query: Any = plan.task.query
+    schema: RecordSchema = query.schema
+    with show.working("reading"):
+        table = read_table(data)
+    missing = [name for name in schema.all_names if name not in table.columns]
+    if missing:
+        raise InputError(
+            f"the table has no column {missing[0]!r}, which the query declares; it has "
+            f"{shown_names(table.columns)}: correct the name under [query.columns] or in the file"
+        )
+    wanted = [
+        pl.col(name).cast(pl.String if isinstance(column[0], str) else pl.Float64, strict=False)
+        for name, column in zip(schema.names, schema.columns, strict=True)
+    ]
+    labels = [pl.col(schema.label).cast(pl.String)] if schema.label else []
+    return {ALL_SERIES: plan.task.read(table.select(*wanted, *labels))}
+
+
+def edge_records(plan: Plan, data: Paths, columns: NamedColumns) -> dict[str, Any]:
+    """Return a table of two columns of people's numbers as the one graph to release."""
+    import polars as pl
+
+    from shoal.data.entries import read_table
+
+    with show.working("reading"):
+        table = read_table(data)
+    if table.width != 2 or not all(kind.is_integer() for kind in table.dtypes):
+        raise InputError(
+            f"the table has the columns {shown_names(table.columns)}; a graph is two columns of "
+            "whole numbers, the two people of a friendship, numbered from 0: drop other columns "
+            "and number the people"
+        )
+    return {ALL_SERIES: plan.task.read(table.cast(pl.Int64).to_numpy())}
+
+
+def print_clusters(plan: Plan, releases: Mapping[str, Release]) -> None:
+    """Print the centroids after the last round, in the units of the columns."""
+    query: Any = plan.task.query
+    answer = releases[ALL_SERIES].answer
+    rows = [
+        (str(k + 1), *(significant(value) for value in centre))
+        for k, centre in enumerate(query.centroids(answer).tolist())
+    ]
+    numbers = tuple(range(1, len(query.columns) + 1))
+    show.console().print(show.table(("cluster", *query.columns), rows, numbers=numbers))
+    _warn_of_clamped(query, releases, f"{len(rows)} centres lie on the edge of the ranges")
+
+
+def print_weights(plan: Plan, releases: Mapping[str, Release]) -> None:
+    """Print the weight of each feature, and how they are used."""
+    query: Any = plan.task.query
+    answer = releases[ALL_SERIES].answer
+    rows = [
+        (name, f"{value:.4g}") for name, value in zip(answer.labels, answer.values, strict=True)
+    ]
+    out = show.console()
+    out.print(show.table(("feature", "weight"), rows, numbers=(1,)))
+    out.print(
+        f"A row is of class {query.schema.classes[1]!r} if the weights times its features, each "
+        "from 0 to 1, add up to more than 0."
+    )
+
+
+def print_degrees(plan: Plan, releases: Mapping[str, Release]) -> None:
+    """Print how many people have how many friends, in ranges that double."""
+    query: Any = plan.task.query
+    counts = query.histogram(releases[ALL_SERIES].answer)
+    ends = [0, 1, *(2**k for k in range(1, 40) if 2**k <= query.cap)]
+    rows = []
+    for first, after in zip(ends, [*ends[1:], query.cap + 1], strict=True):
+        last = after - 1
+        degrees = str(first) if last == first else f"{first} to {last}"
+        degrees += " or more" if last == query.cap else ""
+        rows.append((degrees, f"{counts[first:after].sum():.0f}"))
+    out = show.console()
+    out.print(show.table(("friends", "people"), rows, numbers=(1,)))
+
+
 def release_view(plan: Plan) -> ReleaseView:
-    """Return how tied records are read; people's places are one release of all of them."""
-    if isinstance(plan.task.query, Centroids):
+    """Return how tied records are read; tables and people's places are one release of all rows."""
+    query = plan.task.query
+    if isinstance(query, DegreeDistribution):
+        return ReleaseView(read=edge_records, tell=print_degrees, whole=True)
+    if isinstance(query, LinearClassifier) and query.schema is not None:
+        return ReleaseView(read=table_records, tell=print_weights, whole=True)
+    if isinstance(query, Centroids) and query.schema is not None:
+        return ReleaseView(read=table_records, tell=print_clusters, whole=True)
+    if isinstance(query, Centroids):
         return ReleaseView(read=place_records, tell=print_centroids, whole=True)
     return ReleaseView(hint=_series_hint)
 

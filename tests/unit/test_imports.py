@@ -43,6 +43,7 @@ ROOMS = {
     "words": "data",
     "nearest": "data",
     "spec_places": "spec",
+    "spec_queries": "spec",
     "audit": "audit",
     "attack": "attacks",
     "place_attack": "attacks",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 HEAD_BYTES = 1 << 16  # of a file that are looked at
+MAX_KEPT_BYTES = 1 << 25  # of a file whose table is kept: some years of a meter
+FILES_KEPT = 8  # tables kept at most
 FIRST_ITEMS = 3  # of a JSON document that are looked at
 NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 TRACK_COLUMNS = MappingProxyType(
@@ -204,7 +207,25 @@ def own_columns(files: Iterable[Path], *, tables: bool = True) -> Mapping[str, s
 
 
 def read_known(path: Path, known: FileFormat) -> pl.DataFrame:
-    """The table of a track or a series, all columns."""
+    """The table of a track or a series, all columns.
+
+    A command asks for the unit, the rows and the pauses of a file: small files are kept, and read
+    again when they change.
+    """
+    state = path.stat()
+    if state.st_size > MAX_KEPT_BYTES:
+        return _read_known(path, known)
+    return _kept(path.absolute(), known.name, state.st_mtime_ns, state.st_size, path)
+
+
+@lru_cache(maxsize=FILES_KEPT)
+def _kept(absolute: Path, name: str, changed: int, size: int, path: Path) -> pl.DataFrame:
+    """The table of a file in the state that its time and its size say."""
+    return _read_known(path, format_of(path))
+
+
+def _read_known(path: Path, known: FileFormat) -> pl.DataFrame:
+    """The table of a track or a series, read from the file."""
     import polars as pl
 
     if known is OSM:

@@ -36,7 +36,7 @@ DeclaredColumn = Annotated[
     PlainValidator(declared_column),
     WithJsonSchema({"type": "array", "items": {"type": ["number", "string"]}, "minItems": 2}),
 ]
-COLUMNS = (
+ABOUT_COLUMNS = (
     "columns of the table and what they may hold, [low, high] or a list of texts; public, and "
     "made without the data"
 )
@@ -56,7 +56,7 @@ class ClustersQuery(RecordsQuery):
     """K-means over the rows of a table: the centroids, every round of them."""
 
     kind: Literal["clusters"]
-    columns: dict[Text, DeclaredColumn] = Field(min_length=1, description=COLUMNS)
+    columns: dict[Text, DeclaredColumn] = Field(min_length=1, description=ABOUT_COLUMNS)
     clusters: Whole = Field(8, description="how many centroids are released")
     rounds: Whole = Field(5, description="how many rounds of K-means, each with noise")
 
@@ -78,7 +78,7 @@ class ClassifierQuery(RecordsQuery):
     """The weights of a linear classifier of two classes."""
 
     kind: Literal["classifier"]
-    columns: dict[Text, DeclaredColumn] = Field(min_length=1, description=COLUMNS)
+    columns: dict[Text, DeclaredColumn] = Field(min_length=1, description=ABOUT_COLUMNS)
     label: Text = Field(description="the column of classes")
     classes: list[State] = Field(
         min_length=2, max_length=2, description="the two classes as the column writes them"

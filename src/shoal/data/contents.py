@@ -36,6 +36,8 @@ AROUND_DEGREES = 0.2  # to each side of the middle of a wider one
 MAX_STATES = 24  # different numbers of a column that are states; more of them are amounts
 MAX_WORDS = 512  # different texts of a column that are states
 GAP_STEPS = 3  # usual steps that are proposed as the longest pause inside a chain
+MICROSECONDS_OF_HOUR = 3_600_000_000
+FEWEST_COLUMNS_OF_RECORDS = 4  # fewer columns without a time are likely one series of states
 MOST_SHOWN = 8  # names that are listed
 MOST_COLUMNS = 20  # columns that are listed
 
@@ -269,11 +271,15 @@ def _of_values(
         counted = table.filter(table["series"] == common)
     if roles.state is None:
         return Contents(**facts)
+    if known.shape == "table" and roles.time is None and roles.series is None:
+        records = _of_records(table, given)
+        if records is not None:
+            advice, following = records
+            return Contents(**facts, advice=advice, following=following)
     state = roles.state
     apart = roles if known.shape == "series" else _told_apart(table, roles)
     if apart is None:
-        twice = "Some rows of a series have the same time: keep one of them before fitting a model."
-        return Contents(**facts, advice=twice)
+        return Contents(**facts, advice=_same_times(table, roles, facts))
     roles = apart
     options += roles.options("state", "series", "time")
     if counted[state].null_count():
@@ -298,6 +304,46 @@ def _of_values(
     elif different <= MAX_WORDS:
         facts["states"] = tuple(str(value) for value in values.unique().sort())
     return Contents(**facts, advice=advice, following=(_fit(given, options),))
+
+
+def _of_records(table: pl.DataFrame, given: list[str]) -> tuple[str, tuple[str, ...]] | None:
+    """Advice and next command for edges of a graph and for rows without times; else None."""
+    stem = _stem(given)
+    if table.width == 2 and all(kind.is_integer() for kind in table.dtypes):
+        return (
+            "Two columns of whole numbers may be the friendships of a graph: a spec asks how many "
+            "friends people have. Put in how many people there are.",
+            (f"shoal init --kind degrees {stem}.toml",),
+        )
+    if table.width < FEWEST_COLUMNS_OF_RECORDS:
+        return None
+    return (
+        "Rows without a time and a person are records: a spec declares the columns that count, and "
+        "asks for a classifier or for clusters of the rows. Put in your columns.",
+        tuple(
+            f"shoal init --kind {kind} {stem}-{kind}.toml" for kind in ("classifier", "clusters")
+        ),
+    )
+
+
+def _same_times(table: pl.DataFrame, roles: _Roles, facts: Mapping[str, Any]) -> str:
+    """What to do about rows of a series with the same time: a zone, where clocks went back."""
+    twice = "Some rows of a series have the same time"
+    assert roles.time is not None
+    own = [] if roles.series is None else [roles.series]
+    repeated = table.filter(table.select(*own, roles.time).is_duplicated())[roles.time]
+    span = facts.get("span")
+    if span is None or facts["zoned"]:
+        return f"{twice}: keep one of them before fitting a model."
+    clock = microseconds(repeated, "time")
+    hours = (clock // MICROSECONDS_OF_HOUR).unique().sort()
+    years = max(1, math.ceil((span[1] - span[0]).days / 365))
+    if len(hours) > years:
+        return f"{twice}: keep one of them before fitting a model."
+    return (
+        f"{twice}, all within an hour: clocks were set back then. Say their zone with --tz, such "
+        "as --tz Europe/Berlin, and they follow one another."
+    )
 
 
 def _told_apart(table: pl.DataFrame, roles: _Roles) -> _Roles | None:
@@ -339,9 +385,14 @@ def _rounded(value: float) -> float:
 
 def _fit(given: list[str], options: list[str]) -> str:
     """The command that fits a model and writes a spec for it."""
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(given[0].rstrip("/*")).stem).strip("-") or "data"
+    stem = _stem(given)
     words = ["shoal", "fit", *given, "-o", f"{stem}-model.json", *options, "--spec", f"{stem}.toml"]
     return shlex.join(words)
+
+
+def _stem(given: list[str]) -> str:
+    """The name of the first file for the names of new ones."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", Path(given[0].rstrip("/*")).stem).strip("-") or "data"
 
 
 def sentences(found: Contents) -> list[tuple[str, str]]:

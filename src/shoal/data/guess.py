@@ -17,7 +17,21 @@ NAMES = {  # words of a column's name, by what it is likely to hold
 
 
 # words of a column's name that say that it is what was observed
-STATE_WORDS = ("state", "activity", "context", "status", "label", "watts", "kwh", "value", "pulse")
+STATE_WORDS = (
+    "state",
+    "activity",
+    "context",
+    "status",
+    "label",
+    "watts",
+    "kwh",
+    "wh",
+    "kw",
+    "w",
+    "power",
+    "value",
+    "pulse",
+)
 
 
 def guessed(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
@@ -53,6 +67,8 @@ def _state(table: pl.DataFrame, free: list[str]) -> str | None:
         different = column.n_unique()
         words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")
         unnamed = not set(re.split(r"[^a-z]+", name.lower())) & set(STATE_WORDS)
+        if not words and not unnamed:  # amounts of one kind: the first column, such as the total
+            different = min(different, 2)
         likely = different + (0 if words else 1000) + (10**6 if different < 2 else 0)
         return unnamed, float(likely)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shoal.mechanisms.choice import choose as choose
     from shoal.mechanisms.lift import Leakage as Leakage
     from shoal.mechanisms.plans import accuracy as accuracy
+    from shoal.mechanisms.quantiles import quantile as quantile
     from shoal.mechanisms.queries import (
         LinearQuery as LinearQuery,
         RunningStream as RunningStream,

@@ -96,6 +96,14 @@ def running_totals(shell: Shell) -> None:
     files.lines(shell.folder / "in.jsonl", "state", *(["away", "home", "home"] * 32))
 
 
+def made_up_series(shell: Shell) -> None:
+    """The spec that the page prints, and a day of three people."""
+    page = pages.page("docs/how-to/made-up-series.md")
+    (spec,) = [block for language, block in pages.FENCE.findall(page) if language == "toml"]
+    (shell.folder / "steps.toml").write_text(spec)
+    files.days(shell.folder / "days.csv", "anna", "ben", "cleo", count=1440)
+
+
 def contexts(shell: Shell) -> None:
     shell.run("shoal init --kind contexts mask.toml")
     text = (shell.folder / "mask.toml").read_text()
@@ -190,6 +198,7 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/how-to/protect-a-person.md": protect_a_person,
     "docs/how-to/tables-of-steps.md": tables_of_steps,
     "docs/how-to/running-totals.md": running_totals,
+    "docs/how-to/made-up-series.md": made_up_series,
     "docs/how-to/share-rides.md": lambda shell: write_person(shell.folder),
     "docs/context-streams.md": contexts,
     "docs/fitting.md": fitting,

@@ -17,7 +17,16 @@ from shoal.data.generate import power_table
 from tests import app_files
 from tests.journeys import files
 from tests.journeys.shell import Shell
-from tests.journeys.test_docs import READY, attacks, audits, hide_events, own, printed, scale
+from tests.journeys.test_docs import (
+    READY,
+    attacks,
+    audits,
+    hide_events,
+    made_up_series,
+    own,
+    printed,
+    scale,
+)
 
 EXAMPLE = re.compile(r"^  ((?:shoal|SHOAL_\w+=\S+ shoal|tail) .+?)(?:\s{3,}.*)?$", re.MULTILINE)
 ENDLESS = "tail -f"
@@ -139,6 +148,7 @@ FILES: dict[str, Callable[[Shell], None]] = {
     "leak": series,
     "plan": series,
     "release": releases,
+    "synthesize": made_up_series,
     "audit": audited,
     "attack": attacked,
     "stream": streams,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         fit_private as fit_private,
     )
     from shoal.chains.held_out import check_held_out as check_held_out
+    from shoal.chains.synthetic import draw_series as draw_series, fidelity as fidelity
     from shoal.chains.transitions import TransitionTable as TransitionTable
 
 __getattr__, __dir__, __all__ = face(__name__)

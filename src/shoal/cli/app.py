@@ -52,6 +52,10 @@ COMMANDS: dict[str, Command] = {
     "transitions": Command(
         "shoal.cli.transitions", "Make a table, a graph or a picture of released steps."
     ),
+    "synthesize": Command(
+        "shoal.cli.transitions:synthesize_app",
+        "Make up series that follow a private table of steps.",
+    ),
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),

@@ -134,8 +134,13 @@ def release(wish: ReleaseWish) -> None:
         raise InputError(
             "--group, --period-column, --engine and --bad-files are for jobs; name --by too"
         )
+    released(wish)
+
+
+def released(wish: ReleaseWish) -> None:
+    """Check the options, then read, check, charge, draw, write and report."""
     _check_wish(wish)
-    _released(wish)
+    _release_as_planned(wish)
 
 
 def _check_wish(wish: ReleaseWish) -> None:
@@ -165,7 +170,7 @@ def _either(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _released(wish: ReleaseWish) -> None:
+def _release_as_planned(wish: ReleaseWish) -> None:
     """Release the data as the plan requires: all at once, or step by step."""
     from shoal.cli.sources import Source, check_account, columns_in
     from shoal.core.plan import Machine

@@ -59,7 +59,7 @@ def once(work: Callable[[Path], object]) -> Taken:
 def town_plan(side: int = 20) -> Plan:
     """Positions on a map of side × side cells, neighbours indistinguishable."""
     from shoal.core.task import Task
-    from shoal.mechanisms.table import MECHANISMS, calibrated
+    from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
     from shoal.places.map import SquareGrid
     from shoal.places.policy import PolicyGraph
     from shoal.places.queries import coordinates
@@ -81,7 +81,7 @@ def town_plan(side: int = 20) -> Plan:
     )
     query = coordinates(chain)
     task = Task(query=query, secrets=PolicyGraph.within(query, 1), family=(chain,))
-    return calibrated(MECHANISMS["location-knorm"], task, Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], task, Fraction(1))
 
 
 def traces(users: int, steps: int, rounds: int) -> None:

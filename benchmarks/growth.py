@@ -32,7 +32,7 @@ from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.plans import additive_body
 from shoal.mechanisms.queries import count, histogram
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.interchange import parse_bif
 
@@ -120,7 +120,7 @@ def _calibrated(row: str, task: Task) -> dict[str, object]:
         if row == BEST:
             plan = choose(task, Fraction(1), prune=True).plan
         else:
-            plan = calibrated(row_named(row), task, Fraction(1))
+            plan = calibrate_and_check(row_named(row), task, Fraction(1))
         found: object = float(additive_body(plan).noise.scale)
     except ShoalError as why:
         found = str(why)

@@ -28,7 +28,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.choice import choose
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.interchange import parse_bif
 from shoal.networks.lift import BagLift, NetworkLift, hamming_metrics
@@ -63,7 +63,7 @@ def square(side: int, strength: float = 0.05) -> BayesNet:
 def network(row: str, variables: int) -> Work:
     net = square(round(variables**0.5))
     task = Task(query=shoal.count(("0", "1"), "1"), secrets=EachEntry(), family=(net,))
-    return lambda: _scale(calibrated(row_named(row), task, Fraction(1)))
+    return lambda: _scale(calibrate_and_check(row_named(row), task, Fraction(1)))
 
 
 def ladder(columns: int, strength: float = 0.4) -> BayesNet:
@@ -122,7 +122,7 @@ def cells(row: str, size: int) -> Work:
     task = Task(query=query, secrets=policy, family=(model,))
 
     def steps() -> str:
-        stream = LocationStream.begin(calibrated(row_named(row), task, Fraction(1)))
+        stream = LocationStream.begin(calibrate_and_check(row_named(row), task, Fraction(1)))
         for t in range(STEPS):
             stream, _ = stream.read(names[t % side])
         return f"{STEPS} steps"
@@ -139,7 +139,9 @@ def slots(row: str, count: int) -> Work:
     task = Task(
         query=CurrentState(day.states), secrets=SensitiveContexts.of("hospital"), family=(day,)
     )
-    return lambda: f"{-calibrated(row_named(row), task, Fraction(1, 10)).cost / count:.1%} shown"
+    return lambda: (
+        f"{-calibrate_and_check(row_named(row), task, Fraction(1, 10)).cost / count:.1%} shown"
+    )
 
 
 def users(row: str, people: int) -> Work:

@@ -22,7 +22,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.optimal_table import least_error
 from shoal.mechanisms.queries import count
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 
 CHAINS = {
     "quick": [[0.8, 0.2], [0.3, 0.7]],
@@ -35,7 +35,7 @@ EPSILONS = ("0.3", "1", "3")
 def timed(row: str, task: Task, epsilon: Fraction) -> tuple[Plan, float]:
     """The row's plan, and the processor seconds it took."""
     start = time.process_time()
-    plan = calibrated(row_named(row), task, epsilon)
+    plan = calibrate_and_check(row_named(row), task, epsilon)
     return plan, time.process_time() - start
 
 

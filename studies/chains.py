@@ -13,13 +13,13 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
 from shoal.mechanisms import quilt
 from shoal.mechanisms.queries import LinearQuery, count
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 
 
 def plan_or_none(name: str, task: Task, epsilon: Fraction) -> Plan | None:
     """The plan of a mechanism, or None when it does not apply."""
     try:
-        return calibrated(row_named(name), task, epsilon)
+        return calibrate_and_check(row_named(name), task, epsilon)
     except Refused:
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Query, Task
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 from studies.report import Figure, Table
 
 # name in the tables, row of the table of mechanisms
@@ -32,7 +32,7 @@ def plan_or_none(name: str, query: Query, model: Model, epsilon: Fraction) -> Pl
     if row.refuse(task) is not None:
         return None
     try:
-        return calibrated(row, task, epsilon)
+        return calibrate_and_check(row, task, epsilon)
     except Refused:
         return None
 

@@ -27,7 +27,7 @@ from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
 from shoal.core.registry import KINDS, dumps, loads
 from shoal.core.task import Task
-from shoal.mechanisms.table import LOSS_TOLERANCE, MECHANISMS, calibrated, row_named
+from shoal.mechanisms.table import LOSS_TOLERANCE, MECHANISMS, calibrate_and_check, row_named
 
 # thirds and tenths are no doubles: a rounding that goes the wrong way shows
 AMOUNTS: tuple[Number, ...] = (Fraction(1, 3), "0.7", 2)
@@ -48,7 +48,7 @@ def check_mechanism(
         raise InputError(f"there is nothing to try {row!r} on; give tasks that it takes")
     assert chosen.name == row, f"the row of the name {row!r} calls itself {chosen.name!r}"
     for number, task in enumerate(some):
-        plans = [calibrated(chosen, task, amount) for amount in sizes]
+        plans = [calibrate_and_check(chosen, task, amount) for amount in sizes]
         for name, check in CHECKS.items():
             told = check(plans)
             assert told is None, f"{row}, task {number} ({task.query.describe()}), {name}: {told}"
@@ -65,7 +65,7 @@ def check_refusal(row: str, task: Task, amount: Number = 1) -> None:
 
 def _refusal(row: str, task: Task, amount: Fraction) -> str | None:
     try:
-        calibrated(row_named(row), task, amount)
+        calibrate_and_check(row_named(row), task, amount)
     except Refused as refusal:
         return str(refusal)
     return None

@@ -20,7 +20,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
-from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check, verify_promise
 
 CHECKS = sorted(n for n in MECHANISMS if n.startswith("mask-") and n != "mask-online")
 SOUND = [name for name in CHECKS if name != "mask-sensitive"]
@@ -50,7 +50,11 @@ def plans(row: str, wanted: int, seed: int) -> list[Plan]:
         try:
             mechanism = MECHANISMS[row]
             sound = row in SOUND
-            plan = calibrated(mechanism, task, delta) if sound else mechanism.calibrate(task, delta)
+            plan = (
+                calibrate_and_check(mechanism, task, delta)
+                if sound
+                else mechanism.calibrate(task, delta)
+            )
         except Refused:
             continue
         found.append(plan)
@@ -163,7 +167,7 @@ def test_the_witness_is_a_stream_in_words() -> None:
 def test_a_machine_that_may_remember_more_is_left_to_its_mechanism(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = calibrated(MECHANISMS["mask-simulatable"], clinic(), Fraction(1, 10))
+    plan = calibrate_and_check(MECHANISMS["mask-simulatable"], clinic(), Fraction(1, 10))
     whole = audit(plan)
     monkeypatch.setattr("shoal.contexts.audit.rise.MAX_BRANCHES", 1)
     monkeypatch.setattr("shoal.contexts.audit.rise.tables_of", lambda body: None)

@@ -22,7 +22,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.events.secrets import MaskOptions
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.laplace import LatticeLaplace
 from tests.contexts.test_online import KINDS, Instance, every_output, likelihood
 from tests.event_oracle import happens
@@ -139,7 +139,9 @@ def mask_plans(wanted: int, seed: int) -> list[tuple[Instance, Plan]]:
             secrets=replace(instance.secrets, options=options),
             family=tuple(instance.days),
         )
-        found.append((instance, calibrated(MECHANISMS["mask-online"], task, instance.amount)))
+        found.append(
+            (instance, calibrate_and_check(MECHANISMS["mask-online"], task, instance.amount))
+        )
     return found
 
 

@@ -29,7 +29,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.progress import heard
 from shoal.core.task import Task
-from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check, verify_promise
 
 Rng = np.random.Generator
 
@@ -220,7 +220,7 @@ def sticky_day(seed: int, slots: int, size: int) -> DayChain:
 
 def adaptive(day: DayChain, secrets: SensitiveContexts) -> Plan:
     task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
-    return calibrated(MECHANISMS["mask-adaptive"], task, Fraction(1, 5))
+    return calibrate_and_check(MECHANISMS["mask-adaptive"], task, Fraction(1, 5))
 
 
 def test_every_member_of_a_family_is_followed() -> None:

@@ -18,7 +18,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms.choice import choose
-from shoal.mechanisms.table import MECHANISMS, calibrated, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check, verify_promise
 from tests.contexts.enumeration import (
     expected_releases,
     highest_prefix_rise,
@@ -75,7 +75,7 @@ def rises(plan: Plan) -> list[Any]:
 @pytest.mark.parametrize("check", PROVED)
 def test_no_member_lets_a_belief_rise_beyond_delta(check: str) -> None:
     for task in families():
-        plan = calibrated(MECHANISMS[check], task, DELTA)
+        plan = calibrate_and_check(MECHANISMS[check], task, DELTA)
         highest = max(rises(plan))
         assert highest <= float(DELTA) * (1 + 1e-10)
         assert verify_promise(plan) == pytest.approx(highest, abs=1e-11)
@@ -91,7 +91,7 @@ def test_checks_for_one_member_alone_break_another() -> None:
     """The reason for all this: what is private under one chain need not be under its neighbour."""
     broken = 0
     for task in families():
-        alone = calibrated(MECHANISMS["mask-adaptive"], task_of([task.family[0]]), DELTA)  # type: ignore[list-item]
+        alone = calibrate_and_check(MECHANISMS["mask-adaptive"], task_of([task.family[0]]), DELTA)  # type: ignore[list-item]
         broken += verify_promise(replace(alone, task=task)) > float(DELTA) * (1 + 1e-9)
     assert broken >= 6
 

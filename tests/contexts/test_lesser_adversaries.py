@@ -18,7 +18,7 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from tests.contexts.enumeration import joint, random_chain
 from tests.contexts.test_every_output import policy_of
 
@@ -29,7 +29,7 @@ CHECKS = ("mask-simulatable", "mask-probabilistic", "mask-adaptive", "mask-optim
 
 def plan_of(day: DayChain, secrets: SensitiveContexts, check: str) -> Plan:
     task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
-    return calibrated(MECHANISMS[check], task, DELTA)
+    return calibrate_and_check(MECHANISMS[check], task, DELTA)
 
 
 def random_days(count: int, slots: int = 3) -> list[DayChain]:
@@ -141,7 +141,7 @@ def test_example_6_is_covered_with_its_labels_and_broken_without() -> None:
     day = DayChain.of([], initial=[0.5, 0.5], states=["first", "x"])
     secrets = SensitiveContexts.of("s", labels={"first": ["s", "y", "z"]})
     task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
-    plan = calibrated(MECHANISMS["mask-probabilistic"], task, Fraction(1, 4))
+    plan = calibrate_and_check(MECHANISMS["mask-probabilistic"], task, Fraction(1, 4))
     found = adversary(plan, result.LABELS_LC2)
     assert found.before == pytest.approx(1 / 6)
     assert found.after is not None

@@ -17,7 +17,7 @@ from shoal.mechanisms import exact
 from shoal.mechanisms.budgets import epsilon_for
 from shoal.mechanisms.choice import NOISE_NOT_WORTH_TIME, calibrate, choose
 from shoal.mechanisms.queries import count, histogram
-from shoal.mechanisms.table import MECHANISMS, calibrated, row_named, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check, row_named, verify_promise
 from shoal.testing import with_scale
 from tests.contract.tasks import TASKS
 
@@ -77,7 +77,7 @@ def test_a_row_that_breaks_its_promise_is_caught(monkeypatch: pytest.MonkeyPatch
 
     broken = row._replace(calibrate=too_little)
     with pytest.raises(PromiseBroken, match=r"group promised 1 and its own check measures 1\.001"):
-        calibrated(broken, TASK, Fraction(1))
+        calibrate_and_check(broken, TASK, Fraction(1))
     monkeypatch.setitem(shoal.mechanisms.table.MECHANISMS, "group", broken)
     with pytest.raises(PromiseBroken):
         choose(TASK, Fraction(1), "group")
@@ -96,7 +96,7 @@ def test_a_row_that_says_more_than_it_proves_is_caught() -> None:
         return replace(plan, guarantee=replace(plan.guarantee, notion="group"))
 
     with pytest.raises(PromiseBroken, match="Its mechanism lift says: no output changes the odds"):
-        calibrated(row._replace(calibrate=wider), TASK, Fraction(1))
+        calibrate_and_check(row._replace(calibrate=wider), TASK, Fraction(1))
 
 
 LIMITS: dict[str, BaseException] = {

@@ -71,7 +71,7 @@ def test_rows_keep_their_promise_and_survive_storage(row: str, query: shoal.Quer
     plan = shoal.calibrate(query, shoal.Events.of(VISIT), CHAIN, epsilon="0.5", mechanism=row)
     assert exact_loss(plan, VISIT) <= 0.5 + 1e-9
     assert shoal.loads(shoal.dumps(plan)) == plan
-    assert shoal.mechanisms.table.confirmed(plan) is plan
+    assert shoal.mechanisms.table.confirm_plan(plan) is plan
     quieter = shoal.calibrate(query, shoal.Events.of(VISIT), CHAIN, epsilon="1.5", mechanism=row)
     assert scale_of(quieter) < scale_of(plan)
 

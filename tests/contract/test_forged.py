@@ -21,7 +21,7 @@ import shoal
 from shoal.core.charge import AsEntryDP
 from shoal.core.codec import SCHEMA, digest, encode
 from shoal.core.plan import Additive, Plan
-from shoal.mechanisms.table import MECHANISMS, composition_of, confirmed, verify_promise
+from shoal.mechanisms.table import MECHANISMS, composition_of, confirm_plan, verify_promise
 from shoal.share.place import PermanentPlace
 from shoal.share.plan import Tracks
 from shoal.share.roads import Roads
@@ -64,7 +64,7 @@ def believed(plan: Plan, *edits: Edit) -> float | None:
     if loss <= most and loss < math.inf:
         return loss
     with pytest.raises((shoal.PromiseBroken, shoal.InputError)) as told:
-        confirmed(again)
+        confirm_plan(again)
     sentence = str(told.value)
     assert sentence[0].islower(), sentence
     assert "\n" not in sentence
@@ -106,7 +106,7 @@ def test_the_untouched_plan_is_believed(row: str, name: str) -> None:
     assert verify_promise(shoal.loads(forged(plan))) == verify_promise(plan)
     assert set(composition_of(plan)) == set(plan.composition)
     if plan.guarantee.proved:
-        assert confirmed(plan) is plan
+        assert confirm_plan(plan) is plan
 
 
 @pytest.mark.parametrize("row", NOISY)

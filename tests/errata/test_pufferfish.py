@@ -17,7 +17,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.queries import count
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from tests.errata.printed import breach_law, printed_gap, vertex_cut_scale
 
 
@@ -79,7 +79,7 @@ def test_shoal_refuses_the_cycle() -> None:
     chain = MarkovChain.of(cycle(12), length=200)
     task = Task(query=count(chain.states, "0"), secrets=EachEntry(), family=(chain,))
     with pytest.raises(Refused, match="gap 0"):
-        calibrated(MECHANISMS["markov-quilt-bound"], task, task.query.lattice)
+        calibrate_and_check(MECHANISMS["markov-quilt-bound"], task, task.query.lattice)
 
 
 def test_a_vertex_cut_through_a_collider_is_no_quilt() -> None:

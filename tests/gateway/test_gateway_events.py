@@ -30,7 +30,7 @@ from shoal.gateway.rounds import run_together
 from shoal.gateway.store import ALL
 from shoal.gateway.windows import clock_of
 from shoal.ledger import SqlLedger, open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
 from tests.gateway.gateway_house import House
@@ -49,7 +49,7 @@ def places(**clock: Any) -> Plan:
     events = shoal.Events.of(shoal.visit(["0,0", "0,1"], between=between))
     policy = PolicyGraph.within(query, 0.8).watching(events, AMOUNT, **{"slots": 8, **clock})
     task = Task(query=query, secrets=policy, family=(chain,))
-    return calibrated(MECHANISMS["location-knorm"], task, Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], task, Fraction(1))
 
 
 @cache

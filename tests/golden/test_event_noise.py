@@ -11,7 +11,7 @@ import pytest
 
 import shoal
 from shoal.chains.events.answers import EventLaws, event_laws, events_lift
-from shoal.mechanisms.mixture import smoothed
+from shoal.mechanisms.mixture import smooth_laws
 from tests.event_oracle import worded
 
 CASES = json.loads((Path(__file__).parent / "data" / "events.json").read_text())["cases"]
@@ -84,7 +84,7 @@ def _loss_of_two(found: EventLaws, scale: float) -> float:
     positions = laws.values[:, 0] / scale
     densities = []
     for law in (laws.above[0], laws.below[0]):
-        both = smoothed(np.diag(law), positions)  # of the first answer, one row per count
-        densities.append(smoothed(both.T, positions))
+        both = smooth_laws(np.diag(law), positions)  # of the first answer, one row per count
+        densities.append(smooth_laws(both.T, positions))
     gap = np.log(densities[0]) - np.log(densities[1])
     return float(np.abs(gap).max())

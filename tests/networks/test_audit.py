@@ -17,7 +17,7 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.mechanisms.variables import VariableSum, variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
@@ -176,7 +176,7 @@ def plans(row: str, wanted: int, seed: int) -> list[tuple[Plan, Drawn]]:
             return found
         if MECHANISMS[row].refuse(drawn.task) is None:
             try:
-                plan = calibrated(MECHANISMS[row], drawn.task, drawn.epsilon)
+                plan = calibrate_and_check(MECHANISMS[row], drawn.task, drawn.epsilon)
             except Refused:
                 continue
             found.append((plan, drawn))

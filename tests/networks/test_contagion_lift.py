@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shoal.core.task import EachEntry, Task
-from shoal.mechanisms.cone import raised
+from shoal.mechanisms.cone import round_up_eta
 from shoal.mechanisms.queries import count
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.contagion import Contagion
 from shoal.networks.entry_lift import ContagionLift
 from shoal.networks.table import JointTable
@@ -25,7 +25,7 @@ def test_the_plan_of_any_crowd_keeps_its_promise(epsilon: str) -> None:
         model = crowd(np.random.default_rng(seed))[0]
         query = count(model.states, "ill")
         task = Task(query=query, secrets=EachEntry(), family=(model,))
-        plan = calibrated(MECHANISMS["lift"], task, Fraction(epsilon))
+        plan = calibrate_and_check(MECHANISMS["lift"], task, Fraction(epsilon))
         scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
         assert scale * float(epsilon) <= model.tied * (1 + 1e-6)
 
@@ -49,14 +49,14 @@ def test_the_plan_of_any_table_keeps_its_promise(epsilon: str) -> None:
         law = 10.0 ** -rng.integers(0, 20, 8).astype(float)
         table = JointTable.of((law / law.sum()).reshape(2, 2, 2))
         task = Task(query=count(("0", "1"), "1"), secrets=EachEntry(), family=(table,))
-        plan = calibrated(MECHANISMS["lift"], task, Fraction(epsilon))
+        plan = calibrate_and_check(MECHANISMS["lift"], task, Fraction(epsilon))
         assert float(plan.body.noise.scale) * float(epsilon) <= 3 * (1 + 1e-6)  # type: ignore[union-attr]
 
 
 def test_an_eta_is_raised_by_less_than_a_billionth() -> None:
     for eta in (0.1, 1.0, 3.3e-9, 7e12, 1 - 2.0**-53):
-        assert eta <= raised(eta) <= eta * (1 + 2e-9)
-        assert raised(raised(eta)) == raised(eta)
+        assert eta <= round_up_eta(eta) <= eta * (1 + 2e-9)
+        assert round_up_eta(round_up_eta(eta)) == round_up_eta(eta)
 
 
 def test_a_table_of_no_extremes_at_a_large_budget() -> None:
@@ -77,5 +77,5 @@ def test_a_table_of_no_extremes_at_a_large_budget() -> None:
         "abc", [("a", "b"), ("b", "c")], {}, tables={"a": law.reshape(2, 2, 2)}
     )
     task = Task(query=count(model.states, "ill"), secrets=EachEntry(), family=(model,))
-    plan = calibrated(MECHANISMS["lift"], task, Fraction(50))
+    plan = calibrate_and_check(MECHANISMS["lift"], task, Fraction(50))
     assert float(plan.body.noise.scale) < 3 / 50  # type: ignore[union-attr]

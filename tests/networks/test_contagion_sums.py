@@ -13,7 +13,7 @@ from shoal.core.task import EachEntry, Task
 from shoal.core.walk import LOST
 from shoal.events.pairs import Event, SecretPairs
 from shoal.mechanisms.queries import count
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
@@ -233,7 +233,7 @@ def test_noise_for_weights_per_person_is_that_of_the_table(row: str) -> None:
     for law in (model, model.as_table()):
         for epsilon in ("1/2", "2"):
             task = Task(query=query, secrets=EachEntry(), family=(law,))
-            plan = calibrated(MECHANISMS[row], task, Fraction(epsilon))
+            plan = calibrate_and_check(MECHANISMS[row], task, Fraction(epsilon))
             scales.append(float(plan.body.noise.scale))  # type: ignore[union-attr]
     assert scales[:2] == pytest.approx(scales[2:], rel=1e-8)
 
@@ -246,7 +246,7 @@ def test_groups_alike_in_law_and_weights_are_one_with_copies() -> None:
     assert task.copies == (3, 1)
     scales = []
     for law in (model, model.as_table()):
-        plan = calibrated(
+        plan = calibrate_and_check(
             MECHANISMS["exact"],
             Task(query=query, secrets=EachEntry(), family=(law,)),
             Fraction(1, 2),
@@ -281,7 +281,7 @@ def test_an_event_whose_probability_underflows_is_still_a_secret(row: str) -> No
     crowd = Contagion.cliques([1, 1], rare, people=["a", "b"])
     net = BayesNet.of({"a": rare, "b": rare}, domains={"a": STATES, "b": STATES})
     for model in (crowd, net):
-        plan = calibrated(MECHANISMS[row], both_ill(model), Fraction(1))
+        plan = calibrate_and_check(MECHANISMS[row], both_ill(model), Fraction(1))
         assert float(plan.body.noise.scale) >= 2  # type: ignore[union-attr]
         parts = independent_parts(model, ILL, both_ill(model).secrets).parts
         assert len(parts) == 1
@@ -298,7 +298,7 @@ def test_masses_lost_given_a_rare_event_ask_for_noise(row: str) -> None:
     query = variable_sum(net, {"b": {"1": 5}, "c": {"1": 1}})
     pair = (Event.of("a", {"a": "1"}), Event.of("no a", {"a": "0"}))
     task = Task(query=query, secrets=SecretPairs.of([pair]), family=(net,))
-    plan = calibrated(MECHANISMS[row], task, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS[row], task, Fraction(1))
     scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
     told = math.log(1e-84 + math.exp(-5 / scale)) + 5 / scale  # at output 5, c left out
     assert told <= 1

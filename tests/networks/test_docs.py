@@ -15,7 +15,7 @@ from shoal.audit.exact import audit_noise
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms.choice import choose
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 from tests.networks.models import lattice, literature
 
 ROOT = Path(__file__).parents[2]
@@ -82,13 +82,13 @@ def test_the_table_of_walks(strength: str) -> None:
     net = lattice(14, float(strength))
     task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(net,))
     _, _, lift, matrix, group = row(strength)
-    assert lift == scale(calibrated(row_named("lift"), task, Fraction(1)))
+    assert lift == scale(calibrate_and_check(row_named("lift"), task, Fraction(1)))
     try:
-        found = scale(calibrated(row_named("influence-matrix"), task, Fraction(1)))
+        found = scale(calibrate_and_check(row_named("influence-matrix"), task, Fraction(1)))
     except shoal.Refused:
         found = "does not apply"
     assert matrix == found
-    assert group == f"{float(scale(calibrated(row_named('group'), task, Fraction(1)))):g}"
+    assert group == f"{float(scale(calibrate_and_check(row_named('group'), task, Fraction(1)))):g}"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from shoal.chains.closeness import max_divergence
 from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
 from shoal.mechanisms.queries import count
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.closeness import closeness
 from shoal.networks.contagion import Contagion, exponential_law
@@ -58,7 +58,7 @@ def colliders() -> BayesNet:
 
 def plan_scale(name: str, model: Contagion, epsilon: int = 1) -> float:
     task = Task(query=count(ILL, "ill"), secrets=EachEntry(), family=(model,))
-    plan = calibrated(MECHANISMS[name], task, Fraction(epsilon))
+    plan = calibrate_and_check(MECHANISMS[name], task, Fraction(epsilon))
     return float(plan.body.noise.scale)  # type: ignore[union-attr]
 
 

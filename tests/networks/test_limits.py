@@ -17,7 +17,7 @@ from shoal.ledger.rules import compose
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.lift import leakage
 from shoal.mechanisms.queries import count
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.entry_lift import ContagionLift
@@ -43,7 +43,7 @@ def chain_network(initial: list[float], matrices: list[list[list[float]]]) -> Ba
 
 def scale(name: str, model: object) -> float:
     task = Task(query=count(BITS, "1"), secrets=EachEntry(), family=(model,))  # type: ignore[arg-type]
-    return float(calibrated(MECHANISMS[name], task, Fraction(1)).body.noise.scale)  # type: ignore[union-attr]
+    return float(calibrate_and_check(MECHANISMS[name], task, Fraction(1)).body.noise.scale)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -152,13 +152,13 @@ def test_large_networks_are_refused_in_words_and_group_still_works() -> None:
 def test_the_ledger_adds_quilt_plans_of_one_network() -> None:
     net = random_network(2, 5, density=0.4)
     task = Task(query=count(BITS, "1"), secrets=EachEntry(), family=(net,))
-    plans = [calibrated(MECHANISMS["markov-quilt"], task, Fraction(e)) for e in (1, 2)]
+    plans = [calibrate_and_check(MECHANISMS["markov-quilt"], task, Fraction(e)) for e in (1, 2)]
     total = compose(plans)
     assert total.amount <= 4  # Theorem 4.4: K times the largest
     etas = [rule.eta for plan in plans for rule in plan.composition if isinstance(rule, AsEntryDP)]
     # at most what the lift of the network says; less where both release one number
     assert float(total.amount) <= leakage(net, sum(etas)).value * (1 + 1e-9)
-    mixed = compose([plans[0], calibrated(MECHANISMS["exact"], task, Fraction(1))])
+    mixed = compose([plans[0], calibrate_and_check(MECHANISMS["exact"], task, Fraction(1))])
     assert mixed.rule in ("lift", "group", "same answer")
 
 

@@ -15,7 +15,7 @@ from shoal.core.task import EachEntry, Task
 from shoal.events.pairs import Event, SecretPairs
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.mechanisms.variables import variable_sum
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
@@ -42,7 +42,7 @@ def plans_of(task: Task, epsilon: Fraction) -> list[Plan]:
         row = MECHANISMS[name]
         if row.refuse(task) is None:
             try:
-                found.append(calibrated(row, task, epsilon))
+                found.append(calibrate_and_check(row, task, epsilon))
             except Refused:
                 continue
     return found
@@ -195,7 +195,7 @@ def test_group_counts_every_part_a_pair_is_about() -> None:
     task = Task(query=query, secrets=SecretPairs.of([(both, none)]), family=(net,))
     assert net.tied == 1
     assert task.tied == 2
-    plan = calibrated(MECHANISMS["group"], task, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["group"], task, Fraction(1))
     assert float(plan.body.noise.scale) == 2  # type: ignore[union-attr]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.queries import count, weighted_sum
 from shoal.mechanisms.quilt import composed_loss
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.graph import d_connected
@@ -28,7 +28,7 @@ ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")
 
 def scale(name: str, model: BayesNet | Contagion, query: object, epsilon: int = 1) -> float:
     task = Task(query=query, secrets=EachEntry(), family=(model,))  # type: ignore[arg-type]
-    plan = calibrated(MECHANISMS[name], task, Fraction(epsilon))
+    plan = calibrate_and_check(MECHANISMS[name], task, Fraction(epsilon))
     return float(plan.body.noise.scale)  # type: ignore[union-attr]
 
 
@@ -129,7 +129,7 @@ def test_quilt_plans_from_one_network_add_up(seed: int) -> None:
     """Theorem 4.4: K plans cost at most K times the largest, and no less than each."""
     net = random_network(seed, 4)
     task = Task(query=count(["0", "1"], "1"), secrets=EachEntry(), family=(net,))
-    plans = [calibrated(MECHANISMS["markov-quilt"], task, Fraction(e)) for e in (1, 2)]
+    plans = [calibrate_and_check(MECHANISMS["markov-quilt"], task, Fraction(e)) for e in (1, 2)]
     together = composed_loss(plans)
     assert 2 * (1 - 1e-9) <= together <= 4 * (1 + 1e-9)
 

@@ -18,7 +18,7 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task
 from shoal.events.pairs import Event, SecretPairs
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from shoal.testing import with_scale
@@ -97,7 +97,7 @@ def queries(model: Model) -> Iterator[LinearQuery]:
 
 def planned(row: str, task: Task, amount: Fraction) -> Plan | None:
     try:
-        plan = calibrated(MECHANISMS[row], task, amount)
+        plan = calibrate_and_check(MECHANISMS[row], task, amount)
     except Refused:
         return None
     additive = isinstance(plan.body, Additive)
@@ -185,7 +185,7 @@ def test_laplace_is_entry_level_private_and_not_more() -> None:
     chain = CHAINS["frozen"]
     query = count(TWO, "1")
     task = Task(query=query, secrets=EachEntry(), family=(chain,))
-    plan = calibrated(MECHANISMS["laplace"], task, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["laplace"], task, Fraction(1))
     noise = noise_of(plan)
     fixed: Law = {(0, 1, 1, 0): 1.0}
     for other in ((1, 1, 1, 0), (0, 0, 1, 0), (0, 1, 1, 1)):

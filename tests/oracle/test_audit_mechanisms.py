@@ -18,7 +18,7 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import Task
 from shoal.events.pairs import SecretPairs
 from shoal.mechanisms.queries import LinearQuery
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.table import JointTable
 from tests.contexts import test_audit as suppression, test_audit_events as events
 from tests.networks import test_audit as networks
@@ -59,7 +59,7 @@ def plans(row: str, wanted: int, seed: int) -> list[Plan]:
         assert tried < 60 * wanted + 400, f"{row} accepted {len(found)} of {tried} tasks"
         if MECHANISMS[row].refuse(task) is None:
             try:
-                found.append(calibrated(MECHANISMS[row], task, amount))
+                found.append(calibrate_and_check(MECHANISMS[row], task, amount))
             except Refused:
                 continue
     return found

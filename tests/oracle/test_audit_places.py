@@ -22,7 +22,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.policy import REPAIRS, LocationSet, PolicyGraph
@@ -87,7 +87,7 @@ def plans(row: str, wanted: int, seed: int) -> list[tuple[Plan, Drawn]]:
             return found
         assert tried < 20 * wanted, f"{row} accepted {len(found)} of {tried} tasks"
         try:
-            found.append((calibrated(MECHANISMS[row], drawn.task, drawn.epsilon), drawn))
+            found.append((calibrate_and_check(MECHANISMS[row], drawn.task, drawn.epsilon), drawn))
         except Refused:
             continue
     return found

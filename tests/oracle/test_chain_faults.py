@@ -20,7 +20,7 @@ from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.lift import chain as lift_row, step as lift_walk
 from shoal.mechanisms.answer_laws import one_number, same_answer_loss
 from shoal.mechanisms.exact import ExactCertificate
-from shoal.mechanisms.plans import accepted, additive_body
+from shoal.mechanisms.plans import accepted_scale, additive_body
 from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]
@@ -399,11 +399,13 @@ def test_the_lift_of_a_tiny_budget_is_accepted_by_its_own_check() -> None:
 
 def test_a_scale_is_pushed_up_until_the_check_itself_accepts_it() -> None:
     """A check that rounds up by 1e-9 more than the search, and once by the whole budget."""
-    found = accepted("a row", lambda scale: float(1 / scale) + 1e-9, Fraction(10**6), MILLIONTH)
+    found = accepted_scale(
+        "a row", lambda scale: float(1 / scale) + 1e-9, Fraction(10**6), MILLIONTH
+    )
     assert 10**6 < found < 10**6 * Fraction(1002, 1000)
     assert float(1 / found) + 1e-9 <= 1e-6
     with pytest.raises(shoal.Refused, match=r"a row does not apply: a budget of 1e-06 is less"):
-        accepted("a row", lambda scale: float(1 / scale) + 1e-6, Fraction(10**6), MILLIONTH)
+        accepted_scale("a row", lambda scale: float(1 / scale) + 1e-6, Fraction(10**6), MILLIONTH)
 
 
 @pytest.mark.parametrize("length", [None, 6, 300])

@@ -16,7 +16,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine
@@ -30,7 +30,7 @@ ROWS = ("location-knorm", "location-laplace", "location-staircase", "location-gr
 
 
 def made(row: str, task: Task, epsilon: str = "1") -> Plan:
-    return calibrated(MECHANISMS[row], task, Fraction(epsilon))
+    return calibrate_and_check(MECHANISMS[row], task, Fraction(epsilon))
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -30,7 +30,7 @@ from shoal.mechanisms.answer_laws import answer_weights
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.exact import TABLE as NAME
 from shoal.mechanisms.optimal_table import WHOLE, Tabulated
-from shoal.mechanisms.table import MECHANISMS, calibrated, confirmed, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check, confirm_plan, verify_promise
 from shoal.mechanisms.usefulness import least_error
 from shoal.networks.contagion import Contagion, exponential_law
 from tests.networks.models import joint_of, random_network
@@ -103,7 +103,7 @@ def accepted(seed: int) -> Iterator[Plan]:
     """Plans for random tasks that the row takes."""
     for task, amount in tasks(seed):
         if ROW.refuse(task) is None:
-            yield calibrated(ROW, task, amount)
+            yield calibrate_and_check(ROW, task, amount)
 
 
 def check(wanted: int, seed: int) -> float:
@@ -420,7 +420,7 @@ def moved(plan: Plan, answer: int, source: int, target: int, share: float) -> Pl
 
 def test_forged_tables_are_found() -> None:
     plan = planned(chain(4))
-    assert confirmed(plan) is plan
+    assert confirm_plan(plan) is plan
     count = len(body(plan).answers)
     for answer in (0, count - 1):
         sharper = moved(plan, answer, count - 1 - answer, answer, 0.5)
@@ -436,7 +436,7 @@ def test_forged_tables_are_found() -> None:
     assert verify_promise(exact) <= 1
     assert verify_promise(replace(plan, body=of_one_size)) > 1
     stored = replace(plan, body=body(exact), composition=exact.composition)
-    assert confirmed(stored).body == exact.body  # a table for one size, as plans had before
+    assert confirm_plan(stored).body == exact.body  # a table for one size, as plans had before
     noise = planned(chain(4), mechanism="exact").body
     assert verify_promise(replace(plan, body=noise)) == math.inf
 
@@ -522,4 +522,4 @@ def test_prices_that_a_solver_gets_wrong_prove_less_never_more() -> None:
     for size in (1e-3, 1.0, 1e3):
         for _ in range(20):
             prices = size * rng.exponential(size=4 * len(rows) + 4)
-            assert optimal_table._proved(rows, far, prices, 1.0, 0.0) <= least
+            assert optimal_table._dual_bound(rows, far, prices, 1.0, 0.0) <= least

@@ -34,7 +34,7 @@ from shoal.mechanisms import steps
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.plans import task_guarantee
 from shoal.mechanisms.steps import NAME, SAVED, PlainLine, StepLaw, Stepped, StepsCertificate
-from shoal.mechanisms.table import MECHANISMS, calibrated, confirmed, verify_promise
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check, confirm_plan, verify_promise
 from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng
 from shoal.noise.steps import SteppedNoise
@@ -288,7 +288,7 @@ def promised(seed: int, wanted: int, amounts: tuple[str, ...]) -> Counter[str]:
     for task, place in zip(tasks(seed), range(wanted), strict=False):
         epsilon = Fraction(amounts[place % len(amounts)])
         try:
-            plan = calibrated(ROW, task, epsilon)
+            plan = calibrate_and_check(ROW, task, epsilon)
         except shoal.Refused:
             seen["refused"] += 1
             continue
@@ -327,7 +327,7 @@ def test_other_chains_keep_their_promise() -> None:
     matrix = [[0.7, 0.3], [0.4, 0.6]]
     query, amount = shoal.count(["0", "1"], "1"), Fraction(3)
     start = AnyInitialLaw.of(matrix, states=["0", "1"], length=5)
-    plan = calibrated(ROW, Task(query=query, secrets=EachEntry(), family=(start,)), amount)
+    plan = calibrate_and_check(ROW, Task(query=query, secrets=EachEntry(), family=(start,)), amount)
     assert of_body(plan)[1] > 1
     for first in ([1, 0], [0, 1], [0.5, 0.5], [0.01, 0.99], [0.3, 0.7]):
         member = MarkovChain.of(matrix, initial=first, states=["0", "1"], length=5)
@@ -336,7 +336,7 @@ def test_other_chains_keep_their_promise() -> None:
     order = OrderChain(
         states=("0", "1"), order=2, conditional=rows, initial=np.full(4, 0.25), length=6
     )
-    plan = calibrated(ROW, Task(query=query, secrets=EachEntry(), family=(order,)), amount)
+    plan = calibrate_and_check(ROW, Task(query=query, secrets=EachEntry(), family=(order,)), amount)
     for length in range(2, 7):
         outcomes = []
         for path in product(range(2), repeat=length):
@@ -348,7 +348,7 @@ def test_other_chains_keep_their_promise() -> None:
     two = tuple(MarkovChain.of(m, length=5) for m in (matrix, [[0.9, 0.1], [0.3, 0.7]]))
     query = shoal.count(list(two[0].states), two[0].states[1])
     task = Task(query=query, secrets=EachEntry(), family=two)
-    assert truth(laws_of(task), *of_body(calibrated(ROW, task, amount))) <= 3 * (1 + 1e-12)
+    assert truth(laws_of(task), *of_body(calibrate_and_check(ROW, task, amount))) <= 3 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -494,9 +494,9 @@ def test_best_takes_it_where_it_errs_less_and_exact_elsewhere() -> None:
 
 
 def test_a_plan_is_stored_explained_released_and_attacked(tmp_path: Path) -> None:
-    plan = calibrated(ROW, uneven(5), Fraction(3))
+    plan = calibrate_and_check(ROW, uneven(5), Fraction(3))
     assert shoal.loads(shoal.dumps(plan)) == plan
-    assert confirmed(plan) is plan
+    assert confirm_plan(plan) is plan
     assert "falls by" in plan.explain()
     data = ["a", "b", "b", "a", "a"]
     release = plan.release(data, rng=7)
@@ -518,7 +518,7 @@ def test_a_plan_is_stored_explained_released_and_attacked(tmp_path: Path) -> Non
 
 
 def test_the_ledger_charges_it_as_entry_level_dp(tmp_path: Path) -> None:
-    plan = calibrated(ROW, uneven(12), Fraction(3))
+    plan = calibrate_and_check(ROW, uneven(12), Fraction(3))
     (rule,) = plan.rules(AsEntryDP)
     with shoal.open_ledger(tmp_path / "ledger.db") as ledger:
         for _ in range(2):
@@ -561,7 +561,7 @@ def test_two_releases_tell_no_more_than_the_ledger_says(weight: int) -> None:
 
 
 def test_a_forged_plan_is_told() -> None:
-    plan = calibrated(ROW, uneven(8), Fraction(3))
+    plan = calibrate_and_check(ROW, uneven(8), Fraction(3))
     fall, width, lead = of_body(plan)
     steeper = replace(plan, body=Stepped(plan.task.query, fall * 2, width, lead))
     assert verify_promise(steeper) > 3
@@ -595,7 +595,7 @@ def test_what_is_too_slow_to_search_is_what_exact_draws() -> None:
     """A chain that hardly forgets: no window fits, and the even fall is drawn."""
     model = MarkovChain.of([[0.99, 0.01], [0.01, 0.99]], states="ab", length=10**6)
     task = Task(query=shoal.count("ab", "b"), secrets=EachEntry(), family=(model,))
-    plan = calibrated(ROW, task, Fraction(3))
+    plan = calibrate_and_check(ROW, task, Fraction(3))
     assert of_body(plan)[1] == 1
     wide = drawn_with(task, Fraction(1, 100), 5, 2, Fraction(3))
     assert steps.loss(wide) == math.inf
@@ -615,7 +615,7 @@ def test_a_time_limit_ends_the_search() -> None:
 def test_audits_agree_with_the_joint_law() -> None:
     seen = 0
     for task, place in zip(tasks(77, least=1e-12), range(14), strict=False):
-        plan = calibrated(ROW, task, Fraction(("3", "2", "5")[place % 3]))
+        plan = calibrate_and_check(ROW, task, Fraction(("3", "2", "5")[place % 3]))
         found, true = shoal.audit(plan), truth(laws_of(task), *of_body(plan))
         assert found.holds
         assert found.lower <= true * (1 + 1e-9) + 1e-11
@@ -637,7 +637,7 @@ def test_audits_of_any_law_agree_with_the_joint_law() -> None:
 
 
 def test_an_audit_of_a_long_chain_is_an_interval() -> None:
-    plan = calibrated(ROW, uneven(10**6), Fraction(3))
+    plan = calibrate_and_check(ROW, uneven(10**6), Fraction(3))
     found = shoal.audit(plan)
     assert found.holds
     assert 2.9 < found.lower <= found.upper <= 3 * (1 + 1e-9)

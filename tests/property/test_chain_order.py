@@ -10,7 +10,7 @@ import pytest
 import shoal
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 
 CLOSE = 1 + 1e-6  # the window of exact and the fixed point of the lift stop at such a tolerance
 LENGTH = 6
@@ -33,7 +33,7 @@ def plan(chain: shoal.MarkovChain, mechanism: str, epsilon: str = "1") -> Plan |
     query = shoal.count(chain.states, chain.states[0])
     task = shoal.Task(query=query, secrets=shoal.EachEntry(), family=(chain,))
     try:
-        return calibrated(row_named(mechanism), task, Fraction(epsilon))
+        return calibrate_and_check(row_named(mechanism), task, Fraction(epsilon))
     except Refused:
         return None
 
@@ -84,7 +84,7 @@ def test_the_shift_register_does_not_beat_the_lift() -> None:
     task = shoal.Task(
         query=shoal.histogram(chain.states), secrets=shoal.EachEntry(), family=(chain,)
     )
-    lift = calibrated(row_named("lift"), task, Fraction(1))
+    lift = calibrate_and_check(row_named("lift"), task, Fraction(1))
     assert float(1 / lift.body.eta) <= 5.0 * CLOSE  # type: ignore[union-attr]
 
 

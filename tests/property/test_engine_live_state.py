@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from shoal.core.errors import StoredError
 from shoal.core.registry import dumps, loads
 from shoal.jobs.live import KeyedRng, Live, LiveReading
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.packed import (
     HEADER,
     VERSION,
@@ -121,7 +121,7 @@ def test_the_json_of_earlier_versions_is_read() -> None:
 def test_a_stream_stored_as_json_goes_on_as_if_nothing_had_happened(
     delta: Fraction | None,
 ) -> None:
-    plan = calibrated(MECHANISMS["location-knorm"], running_task(delta=delta), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], running_task(delta=delta), Fraction(1))
     live = Live.of(plan, SECRET)
     rows = [LiveReading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(8)]
     stored, _ = live.advance("ann", None, rows[:4])
@@ -132,7 +132,7 @@ def test_a_stream_stored_as_json_goes_on_as_if_nothing_had_happened(
 
 def test_replayed_rows_draw_what_earlier_versions_drew() -> None:
     # a batch that was seen and is run again after an upgrade must show the same values
-    plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
     rows = [LiveReading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(5)]
     _, told = Live.of(plan, SECRET).advance("ann", None, rows)
     stream = LocationStream.begin(plan)
@@ -178,7 +178,7 @@ def test_other_versions_models_and_damage_are_told_apart() -> None:
 
 
 def test_a_stream_on_a_map_is_stored_and_taken_up_again() -> None:
-    plan = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
     live = Live.of(plan, SECRET)
     stored, _ = live.advance("ann", None, [LiveReading("", 1, "1,1"), LiveReading("", 2, None)])
     kept = read_state(stored, 16)

@@ -12,7 +12,7 @@ from shoal.chains.exact.sums import chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.mechanisms.mixture import mixture_loss, smallest_scale, smoothed, two_point
+from shoal.mechanisms.mixture import mixture_loss, smallest_scale, smooth_laws, two_point
 
 ROUND = 1e-9
 masses = st.one_of(st.just(0.0), st.floats(1e-12, 1.0), st.just(1e-300))
@@ -81,7 +81,7 @@ def test_tiny_scales_drop_no_constraint(laws: Floats, scale: float) -> None:
 def test_smoothing_is_the_sum_it_stands_for(laws: Floats, scale: float) -> None:
     positions = np.arange(laws.shape[1]) / scale
     expected = laws @ np.exp(-np.abs(positions[:, None] - positions[None]))
-    np.testing.assert_allclose(smoothed(laws, positions), expected, rtol=1e-12, atol=1e-320)
+    np.testing.assert_allclose(smooth_laws(laws, positions), expected, rtol=1e-12, atol=1e-320)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=8, max_size=8), st.floats(-30, 30))

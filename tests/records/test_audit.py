@@ -19,7 +19,7 @@ from shoal.audit.exact import audit
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.records.domain import RecordDomain
@@ -132,7 +132,7 @@ def plans(row: str, wanted: int, seed: int) -> Iterator[tuple[Plan, Drawn]]:
     for drawn in itertools.islice(source, 20 * wanted):
         if left and MECHANISMS[row].refuse(drawn.task) is None:
             left -= 1
-            yield calibrated(MECHANISMS[row], drawn.task, drawn.epsilon), drawn
+            yield calibrate_and_check(MECHANISMS[row], drawn.task, drawn.epsilon), drawn
     assert not left, f"{row} accepted {wanted - left} tasks"
 
 

@@ -20,9 +20,9 @@ from shoal.mechanisms.plans import accuracy, accuracy_of_laplace, laplace_plan
 from shoal.mechanisms.queries import count
 from shoal.mechanisms.table import (
     MECHANISMS,
-    calibrated,
+    calibrate_and_check,
     composition_of,
-    confirmed,
+    confirm_plan,
     verify_promise,
 )
 from shoal.records.audit import WorstLawSettings
@@ -102,8 +102,8 @@ def test_values_in_an_interval_are_bounded_by_the_worst_of_their_cells() -> None
     scales = []
     for cells in (4, 16, 64):
         task = Task(query=CellSum(), secrets=EachEntry(), family=(interval_pairs(cells),))
-        means = calibrated(MECHANISMS["dependent-means"], task, ONE)
-        published = calibrated(MECHANISMS["dependent-published"], task, ONE)
+        means = calibrate_and_check(MECHANISMS["dependent-means"], task, ONE)
+        published = calibrate_and_check(MECHANISMS["dependent-published"], task, ONE)
         assert scale_of(published) < scale_of(means) <= 3.04
         scales.append(scale_of(means))
     assert scales == sorted(scales, reverse=True)
@@ -115,11 +115,11 @@ def test_a_stored_plan_of_eq_18_is_checked_again_and_no_new_one_is_made() -> Non
     task = Task(query=CellSum(), secrets=EachEntry(), family=(interval_pairs(4),))
     row = MECHANISMS["dependent-additive"]
     with pytest.raises(Refused, match="makes no new plans: dependent-means never needs"):
-        calibrated(row, task, ONE)
+        calibrate_and_check(row, task, ONE)
     found = [printed_losses(*member, 3.0) * 3.0 for member in pairs_and_contributions(task)]
     proof = AdditiveTiesCertificate.of(found)
     plan = laplace_plan(task, row.name, row.promise(task, ONE), 3.04, proof)
-    assert verify_promise(confirmed(plan)) <= 1
+    assert verify_promise(confirm_plan(plan)) <= 1
     scale = scale_of(plan) * verify_promise(plan)
     assert verify_promise(with_scale(plan, Fraction(scale * 0.99))) > 1
     assert composition_of(plan) == plan.composition
@@ -128,10 +128,10 @@ def test_a_stored_plan_of_eq_18_is_checked_again_and_no_new_one_is_made() -> Non
 def test_coefficients_are_for_sums_only() -> None:
     task = Task(query=Largest(), secrets=EachEntry(), family=(interval_pairs(4),))
     with pytest.raises(Refused, match="not a sum of one contribution per record"):
-        calibrated(MECHANISMS["dependent-means"], task, ONE)
-    assert scale_of(calibrated(MECHANISMS["group"], task, ONE)) == 3
+        calibrate_and_check(MECHANISMS["dependent-means"], task, ONE)
+    assert scale_of(calibrate_and_check(MECHANISMS["group"], task, ONE)) == 3
     for row in ("dependent-published", "dependent-published-18", "correlated-sensitivity"):
-        assert not calibrated(MECHANISMS[row], task, ONE).guarantee.proved
+        assert not calibrate_and_check(MECHANISMS[row], task, ONE).guarantee.proved
 
 
 def test_other_models_are_refused_in_words() -> None:
@@ -139,9 +139,9 @@ def test_other_models_are_refused_in_words() -> None:
     task = Task(query=count("01", "1"), secrets=EachEntry(), family=(chain,))
     for row in ("dependent-means", "dependent-published", "correlated-sensitivity"):
         with pytest.raises(Refused, match="dependence needs pairwise laws of records"):
-            calibrated(MECHANISMS[row], task, ONE)
+            calibrate_and_check(MECHANISMS[row], task, ONE)
     with pytest.raises(Refused, match="records in a pairwise field"):
-        calibrated(MECHANISMS["dependent-field"], task, ONE)
+        calibrate_and_check(MECHANISMS["dependent-field"], task, ONE)
 
 
 def test_independent_records_need_no_more_than_ordinary_noise() -> None:

@@ -18,7 +18,7 @@ from shoal.core.task import EachEntry
 from shoal.mechanisms.choice import calibrate
 from shoal.mechanisms.plans import Rounds
 from shoal.mechanisms.queries import count, histogram
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.table import JointTable
 from shoal.records.classifier import linear_classifier
 from shoal.records.kmeans import centroids
@@ -131,7 +131,7 @@ def test_a_bound_for_entries_is_not_used_for_other_secrets() -> None:
 @pytest.mark.parametrize("task", ["number-mean", "number-histogram"])
 def test_sums_of_numbers_over_tied_records_are_bounded_by_conditional_means(task: str) -> None:
     """Group privacy alone would leave the claim open."""
-    plan = calibrated(MECHANISMS["dependent-means"], TASKS[task], Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["dependent-means"], TASKS[task], Fraction(1))
     found = audit(plan)
     assert found.holds
     assert 0.9 < found.upper <= 1 + 1e-9

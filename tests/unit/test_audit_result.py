@@ -16,7 +16,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Task
 from shoal.mechanisms.queries import count, histogram
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.table import JointTable
 from shoal.testing import with_scale
 from tests.toys import TASK, stream_plan
@@ -95,7 +95,7 @@ def test_beliefs_and_factors_never_round_to_certainty() -> None:
 
 def test_the_package_is_the_function() -> None:
     """Importing a module of the package must not hide `shoal.audit(plan)`."""
-    plan = calibrated(MECHANISMS["group"], TASK, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["group"], TASK, Fraction(1))
     package: Any = shoal.audit
     assert package(plan) == audit(plan)
     assert package.audit is package
@@ -115,7 +115,7 @@ def test_two_copies_of_a_bit_lose_twice_the_entry_level() -> None:
 
 
 def test_entry_level_plans_are_kept_but_told_off() -> None:
-    plan = calibrated(MECHANISMS["laplace"], TASK, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["laplace"], TASK, Fraction(1))
     found = audit(plan)
     assert found.verdict == "kept"
     assert found.lower > 1.5
@@ -123,7 +123,7 @@ def test_entry_level_plans_are_kept_but_told_off() -> None:
 
 
 def test_a_group_plan_is_held_to_the_whole_group() -> None:
-    plan = calibrated(MECHANISMS["group"], TASK, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["group"], TASK, Fraction(1))
     assert audit(plan).verdict == "kept"
     less = with_scale(plan, plan.body.noise.scale / Fraction(101, 100))  # type: ignore[union-attr]
     found = audit(less)
@@ -132,7 +132,7 @@ def test_a_group_plan_is_held_to_the_whole_group() -> None:
 
 
 def test_a_broken_plan_is_found_out() -> None:
-    plan = calibrated(MECHANISMS["exact"], TASK, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["exact"], TASK, Fraction(1))
     less = with_scale(plan, plan.body.noise.scale * Fraction(2, 3))  # type: ignore[union-attr]
     found = audit(less)
     assert found.violated
@@ -142,7 +142,7 @@ def test_a_broken_plan_is_found_out() -> None:
 
 def test_a_mechanism_that_flatters_itself_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the loss can be computed, what the mechanism says of itself is not used."""
-    plan = calibrated(MECHANISMS["exact"], TASK, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["exact"], TASK, Fraction(1))
     less = with_scale(plan, plan.body.noise.scale * Fraction(2, 3))  # type: ignore[union-attr]
     monkeypatch.setattr("shoal.audit.exact.loss_as_drawn", lambda plan: 0.0)
     found = audit(less)
@@ -153,7 +153,7 @@ def test_a_mechanism_that_flatters_itself_is_not_believed(monkeypatch: pytest.Mo
 def test_an_upper_bound_only_the_mechanism_vouches_for_is_named() -> None:
     family = MixingSummary(pi_min=0.25, gap=0.9, length=40)
     task = Task(query=ONES, secrets=EachEntry(), family=(family,))
-    plan = calibrated(MECHANISMS["markov-quilt-bound"], task, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["markov-quilt-bound"], task, Fraction(1))
     found = audit(plan)
     assert 0 < found.lower < found.upper <= 1 + 1e-9
     assert not found.exact

@@ -17,7 +17,7 @@ from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.networks.table import JointTable
 from tests.oracle.enumeration import chain_law, conditional, order_law, table_law
 from tests.toys import TASK
@@ -183,7 +183,7 @@ def test_a_box_must_return_numbers(bad: Any) -> None:
 
 def test_a_plan_is_released_by_its_own_noise() -> None:
     """The batch has the law of single releases: same mean and spread, on the same lattice."""
-    plan = calibrated(MECHANISMS["exact"], TASK, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["exact"], TASK, Fraction(1))
     paths = np.tile([0, 1, 1, 0], (20_000, 1))
     out = PlanBox(plan).draw(paths, 11)[:, 0]
     noise: Any = plan.body.noise  # type: ignore[union-attr]

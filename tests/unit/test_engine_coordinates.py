@@ -20,7 +20,7 @@ from shoal.jobs.job import Job, load_job
 from shoal.jobs.local import release_files
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.jobs import degrees, names_at
 from shoal.places.machine import grid_in_km
 from shoal.places.map import HexGrid, SquareGrid
@@ -47,7 +47,7 @@ def chain_on(grid: SquareGrid | HexGrid, cells: list[int]) -> SparseChain:
 
 
 def town_plan(rows: int = 5, columns: int = 5) -> Plan:
-    return calibrated(MECHANISMS["location-knorm"], town_task(rows, columns), Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], town_task(rows, columns), Fraction(1))
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +301,7 @@ def test_many_shards_and_a_stored_job_keep_the_coordinates(plan: Plan, tmp_path:
 
 def test_models_without_a_map_have_no_coordinates(plan: Plan, tmp_path: Path) -> None:
     points(plan).write_parquet(tmp_path / "in.parquet")
-    unmapped = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    unmapped = calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
     for made in (unmapped, histogram_plan()):
         with pytest.raises(InputError, match="has no map; name the column of the states"):
             Job.of(made, tmp_path / "in.parquet", out=tmp_path / "out", layout=BY_DEGREES)
@@ -309,7 +309,7 @@ def test_models_without_a_map_have_no_coordinates(plan: Plan, tmp_path: Path) ->
 
 def test_only_km_on_a_map_have_degrees(plan: Plan) -> None:
     assert grid_in_km(plan) is not None
-    unmapped = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    unmapped = calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
     assert grid_in_km(unmapped) is None
     assert grid_in_km(histogram_plan()) is None
 

@@ -12,7 +12,7 @@ import pytest
 from shoal.core.errors import InputError
 from shoal.jobs.live import NO_DAY, NO_ORDER, NO_SUBJECT, UNUSABLE, Live, LiveReading, stream_key
 from shoal.jobs.spark import KEY, checkpoint_key
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from tests.locations import running_task
 from tests.unit.test_engine_live import SECRET, masked  # noqa: F401
 
@@ -118,7 +118,7 @@ def test_programs_that_begin_at_once_get_one_key(tmp_path: Path) -> None:
 
 
 def test_bad_rows_of_places_are_answered_and_the_stream_goes_on(tmp_path: Path) -> None:
-    plan = calibrated(MECHANISMS["location-laplace"], running_task(), 1)  # type: ignore[arg-type]
+    plan = calibrate_and_check(MECHANISMS["location-laplace"], running_task(), 1)  # type: ignore[arg-type]
     states = plan.task.query.states
     live = Live.of(plan, SECRET, ledger=str(tmp_path / "b.db"))
     good = [LiveReading("", 1, states[0]), LiveReading("", 3, states[1])]

@@ -18,7 +18,7 @@ from shoal.core.plan import Plan
 from shoal.jobs.live import KeyedRng, Live, LiveReading, stream_key
 from shoal.jobs.spark import STATE, advanced
 from shoal.ledger import open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.machine import grid_in_km
 from tests.engine_jobs import plan as histogram_plan
 from tests.locations import running_task, town_task
@@ -38,7 +38,7 @@ def masked() -> Plan:
 
 @pytest.fixture(scope="module")
 def located() -> Plan:
-    return calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
 
 
 def readings(days: int = 2) -> list[LiveReading]:
@@ -171,7 +171,7 @@ def frame_of(rows: list[tuple[int, float | None, float | None]]) -> pd.DataFrame
 
 
 def test_coordinates_show_what_their_cells_show() -> None:
-    plan = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
     live = Live.of(plan, SECRET)
     rows: list[tuple[int, float | None, float | None]] = [
         (1, 39.007, 116.010),

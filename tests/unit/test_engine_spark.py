@@ -23,7 +23,7 @@ from shoal.jobs.job import load_job
 from shoal.jobs.spark import check_java, check_reach
 from shoal.ledger import open_ledger
 from shoal.mechanisms.choice import calibrate
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.records.kmeans import centroids
 from shoal.records.pairwise import RecordGroups
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
@@ -106,7 +106,7 @@ def test_context_days_are_those_of_the_local_engine(spark: Any, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_places_by_coordinates_are_those_of_the_local_engine(spark: Any, tmp_path: Path) -> None:
-    made = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    made = calibrate_and_check(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
     rows = [
         (f"u{n % 3}", n, 38.998 + n * 7 % 20 / 1000, None if n == 9 else 116 + n * 3 % 25 / 1000)
         for n in range(24)

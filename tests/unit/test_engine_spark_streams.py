@@ -19,7 +19,7 @@ from shoal.core.plan import Plan
 from shoal.jobs.live import Live, LiveReading, stream_key
 from shoal.jobs.spark import KEY, PROVIDER, ROCKS, checkpoint_key, live_stream
 from shoal.ledger import open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.locations import running_task, town_task
 
@@ -182,7 +182,7 @@ def test_context_streams_go_on_after_a_restart_and_replay_what_they_showed(
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_location_streams_go_on_after_a_restart(interface: str, spark: Any, tmp_path: Path) -> None:
     spark.conf.set(PROVIDER, ROCKS)
-    plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
     rows: list[dict[str, Any]] = [
         {"user": f"u{user}", "t": 10 * step, "place": f"s{(step * 5 + user) % 6 + 1}"}
         for step in range(6)
@@ -223,7 +223,7 @@ def test_location_streams_go_on_after_a_restart(interface: str, spark: Any, tmp_
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_coordinates_are_followed_live(interface: str, spark: Any, tmp_path: Path) -> None:
     spark.conf.set(PROVIDER, ROCKS)
-    plan = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
     rows: list[dict[str, Any]] = [
         {"user": "u0", "t": 1, "lat": "39.007", "lon": 116.010},
         {"user": "u0", "t": 2, "lat": "north", "lon": 116.010},
@@ -269,7 +269,7 @@ def test_wrong_columns_and_interfaces_are_refused(spark: Any, masked: Plan, tmp_
     put(tmp_path / "in", "a.json", slots(0, 1))
     with pytest.raises(InputError, match="interface is 'other'"):
         contexts(spark, tmp_path, masked, interface="other")
-    plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
     with pytest.raises(InputError, match="locations take none"):
         contexts(spark, tmp_path, plan)
     frame = spark.readStream.schema("user string, t long, x double, y double").json(

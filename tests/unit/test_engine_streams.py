@@ -21,7 +21,7 @@ from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.stream import LocationStream
 from tests.engine_jobs import plan, refused, released
 from tests.locations import running_task, town_task
@@ -142,7 +142,7 @@ def test_readings_outside_the_day_are_refused(masked: Plan, tmp_path: Path) -> N
 
 def located(name: str, *, delta: Fraction | None = None) -> Plan:
     task = running_task(delta=delta)
-    return calibrated(MECHANISMS[name], task, Fraction(1))
+    return calibrate_and_check(MECHANISMS[name], task, Fraction(1))
 
 
 def walks(plan: Plan, users: int = 5, steps: int = 9, *, seed: int = 2) -> pl.DataFrame:
@@ -260,7 +260,7 @@ def test_a_trace_stops_where_the_ledger_does(tmp_path: Path) -> None:
 
 
 def test_many_streams_on_a_map_step_together(tmp_path: Path) -> None:
-    plan = calibrated(MECHANISMS["location-knorm"], town_task(5, 5), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], town_task(5, 5), Fraction(1))
     frame = walks(plan, users=40, steps=6)
     frame.write_parquet(tmp_path / "in.parquet")
     layout = Layout(by="user", state="place", time="at")

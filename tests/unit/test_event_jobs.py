@@ -18,7 +18,7 @@ from shoal.core.task import Task
 from shoal.jobs.drawing import seeded_source
 from shoal.jobs.live import Live, LiveReading
 from shoal.ledger import open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.events import event_curve
 from shoal.places.packed import from_bytes, to_bytes
 from shoal.places.policy import PolicyGraph
@@ -40,7 +40,7 @@ def watching(**clock: Any) -> Plan:
     events = shoal.Events.of(shoal.visit(["0,0", "0,1"], between=between))
     policy = PolicyGraph.within(query, 0.8).watching(events, AMOUNT, **{"slots": 8, **clock})
     task = Task(query=query, secrets=policy, family=(chain,))
-    return calibrated(MECHANISMS["location-knorm"], task, Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], task, Fraction(1))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.ledger.store import open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
 from shoal.places.tracks import TrackColumns, release_tracks, tracks_of
@@ -22,7 +22,7 @@ from tests.locations import running_task, town_task
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], running_task(), Fraction(1))
 
 
 TABLE = pl.DataFrame(
@@ -73,7 +73,7 @@ def test_several_processes_give_the_same_rows(plan: Plan) -> None:
 
 
 def test_missing_coordinates_are_skipped_steps() -> None:
-    plan = calibrated(MECHANISMS["location-knorm"], town_task(3, 3), Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], town_task(3, 3), Fraction(1))
     table = pl.DataFrame(
         {"who": ["a"] * 3, "lat": [39.001, None, 39.01], "lon": [116.001, 1.0, 116.01]}
     )

@@ -14,7 +14,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.motion import motion_of, posterior
 from shoal.core.task import Task
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
@@ -133,7 +133,7 @@ def test_a_chain_is_learned_from_what_a_stream_released() -> None:
     query = measurement(states, [[0, 0], [6, 0], [6, 6], [0, 6]], labels=("x", "y"))
     flat = MarkovChain.of(np.full((4, 4), 0.25), states=states, initial=np.full(4, 0.25))
     task = Task(query=query, secrets=PolicyGraph.complete(states), family=(flat,))
-    plan = calibrated(MECHANISMS["location-knorm"], task, Fraction(6))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], task, Fraction(6))
     stream, rng, outputs = LocationStream.begin(plan), SeededRng(5), []
     for x in truth.sample(150, SeededRng(6)):
         stream, release = stream.read(states[x], rng=rng)

@@ -18,7 +18,7 @@ from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger.store import open_ledger
 from shoal.mechanisms.choice import choose
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT, LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph
@@ -30,7 +30,7 @@ PATH = ["s1", "s2", "s2", "s4", "s5", "s6", "s1"]
 
 
 def knorm(task: Task, epsilon: str = "1") -> Plan:
-    return calibrated(MECHANISMS["location-knorm"], task, Fraction(epsilon))
+    return calibrate_and_check(MECHANISMS["location-knorm"], task, Fraction(epsilon))
 
 
 def task_on(chain: MarkovChain, query: Measurement, policy: PolicyGraph) -> Task:
@@ -271,7 +271,7 @@ def test_far_states_of_a_graph_stay_possible_although_their_weights_underflow() 
     chain = MarkovChain.of(np.full((60, 60), 1 / 60), states=names, initial=np.full(60, 1 / 60))
     query = measurement(names, [[k + 100 * (k >= 30)] for k in range(60)], labels=("x",))
     task = task_on(chain, query, PolicyGraph.within(query, 1))
-    plan = calibrated(MECHANISMS["location-graph-exponential"], task, Fraction(40))
+    plan = calibrate_and_check(MECHANISMS["location-graph-exponential"], task, Fraction(40))
     machine = plan.body
     assert isinstance(machine, LocationMachine)
     state, release = machine.absorb(machine.init(), ((machine, (0,)),))

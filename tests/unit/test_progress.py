@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.attacks.beliefs import attack, released
-from shoal.core.progress import doing, heard, told
+from shoal.core.progress import doing, heard, report_progress
 from shoal.mechanisms import budgets, choice
 from shoal.networks import large
 from shoal.records.domain import RecordDomain
@@ -21,13 +21,13 @@ CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.2, 0.8]], states="ab", length=60)
 
 def test_work_is_heard_inside_and_nowhere_else() -> None:
     said: list[tuple[int, int]] = []
-    told(1, 2)
+    report_progress(1, 2)
     with heard(lambda done, total: said.append((done, total))):
-        told(3, 4)
+        report_progress(3, 4)
         with heard(lambda done, total: said.append((-done, total))):
-            told(5, 6)
-        told(7, 8)
-    told(9, 9)
+            report_progress(5, 6)
+        report_progress(7, 8)
+    report_progress(9, 9)
     assert said == [(3, 4), (-5, 6), (7, 8)]
 
 

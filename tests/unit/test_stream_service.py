@@ -19,7 +19,7 @@ from shoal.core.plan import Fresh, Late, Plan, Release, Repeated, Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import SqlLedger, charging, open_ledger
-from shoal.mechanisms.table import MECHANISMS, calibrated
+from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet
 from shoal.places.stream import LocationStream
@@ -35,7 +35,7 @@ MASK = MECHANISMS["mask-adaptive"].calibrate(TASK, Fraction(1, 10))
 
 @pytest.fixture(scope="module")
 def town() -> Plan:
-    return calibrated(MECHANISMS["location-knorm"], town_task(5, 5), Fraction(1))
+    return calibrate_and_check(MECHANISMS["location-knorm"], town_task(5, 5), Fraction(1))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_bytes_hold_the_whole_stream_but_the_plan(delta: Fraction | None) -> Non
     if delta is not None:
         places = LocationSet(policy=task.secrets, delta=delta)  # type: ignore[arg-type]
         task = Task(query=task.query, secrets=places, family=task.family)
-    plan = calibrated(MECHANISMS["location-knorm"], task, Fraction(1))
+    plan = calibrate_and_check(MECHANISMS["location-knorm"], task, Fraction(1))
     stream = LocationStream.begin(plan)
     for step in range(6):
         stream, _ = stream.take("9,9", at=step, rng=SeededRng(step))
@@ -112,7 +112,7 @@ def test_foreign_and_damaged_bytes_are_told_apart(town: Plan) -> None:
         ContextStream.from_bytes(MASK, LocationStream.begin(town).to_bytes())
     with pytest.raises(StoredError, match="belongs to another plan"):
         ContextStream.from_bytes(town, contexts)
-    small = calibrated(MECHANISMS["location-knorm"], town_task(3, 3), Fraction(1))
+    small = calibrate_and_check(MECHANISMS["location-knorm"], town_task(3, 3), Fraction(1))
     with pytest.raises(StoredError, match="25 hidden states, and the plan's model 9"):
         LocationStream.from_bytes(small, LocationStream.begin(town).to_bytes())
     shown = LocationStream.begin(town).read("1,1")[0].to_bytes()

@@ -20,7 +20,7 @@ from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_li
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.lift import climb, largest_eta
-from shoal.mechanisms.mixture import narrowed
+from shoal.mechanisms.mixture import narrow_bracket
 from shoal.mechanisms.table import verify_promise
 from shoal.networks import large
 from shoal.networks.contagion import Contagion
@@ -96,7 +96,7 @@ def test_searches_end_with_what_was_evaluated(clock: list[float]) -> None:
         assert found is not None
         assert 3.0 * found.eta == found.value <= 1.0
         assert climb(at, found, 1.0, 1.0) is found
-        low, high = narrowed(lambda scale: 1 / scale, 1.0, (0.5, 2.0), (8.0, 0.125), 1e-12)
+        low, high = narrow_bracket(lambda scale: 1 / scale, 1.0, (0.5, 2.0), (8.0, 0.125), 1e-12)
         assert (low, high) == (0.5, 8.0)
 
 

@@ -19,7 +19,7 @@ from shoal.core.plan import Noise
 from shoal.core.task import FiniteLaw, Model, Secrets, each_entry
 from shoal.core.walk import Coded, by_value, joint_evidence
 from shoal.events.pairs import Event, named_pairs
-from shoal.mechanisms.mixture import evaluation_slack, smoothed
+from shoal.mechanisms.mixture import evaluation_slack, smooth_laws
 from shoal.mechanisms.queries import LinearQuery
 from shoal.mechanisms.variables import VariableSum
 from shoal.noise.laplace import is_zero_sum
@@ -249,7 +249,9 @@ def product_peak(
     grid[(slice(None), *place)] = laws
     for number, axis in enumerate(axes, start=1):
         along = np.moveaxis(grid, number, -1)
-        grid = np.moveaxis(smoothed(along, decay * axis.astype(np.float64), logs=True), -1, number)
+        grid = np.moveaxis(
+            smooth_laws(along, decay * axis.astype(np.float64), logs=True), -1, number
+        )
     found = _steepest(grid.reshape(len(laws), -1), pairs)
     if found is None:
         return NOTHING

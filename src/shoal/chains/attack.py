@@ -19,7 +19,7 @@ from shoal.attacks.beliefs import (
 from shoal.attacks.codes import coded as as_code
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.progress import in_time, told
+from shoal.core.progress import in_time, report_progress
 from shoal.core.task import Model
 from shoal.core.walk import Coded, Walk, backward, by_value, entered, pushed
 
@@ -67,7 +67,9 @@ class ChainAdversary:
             law = np.log(path.initial)
         rows = []
         for node in range(self._nodes):
-            for entry, shown in path.brought(node):  # the first of a longer memory brings several
+            for entry, shown in path.entries_read_at(
+                node
+            ):  # the first of a longer memory brings several
                 law = law + (0.0 if coded.tilt is None else coded.tilt[entry][shown])
                 total = np.logaddexp.reduce(law)
                 if total == -math.inf:
@@ -184,12 +186,12 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
         table = pushed(entered(coded, table, node), path.matrix(node))
         if (node + 1) % block == 0:
             kept.append(table)
-            told(node, 3 * nodes)
+            report_progress(node, 3 * nodes)
             in_time("the attack")
     later = backward(coded, nodes, likelihood)
     rows: list[Floats] = []
     for number in range(len(kept) - 1, -1, -1):
-        told(3 * nodes - 2 * number * block, 3 * nodes)
+        report_progress(3 * nodes - 2 * number * block, 3 * nodes)
         in_time("the attack")
         first, last = number * block, min((number + 1) * block, nodes)
         earlier = [kept[number]]
@@ -197,7 +199,9 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
             earlier.append(pushed(entered(coded, earlier[-1], node), path.matrix(node)))
         for node in range(last - 1, first - 1, -1):
             joint = np.logaddexp.reduce(earlier[node - first] + next(later), axis=1)
-            brought = [by_value(joint, shown, len(path.values)) for _, shown in path.brought(node)]
+            brought = [
+                by_value(joint, shown, len(path.values)) for _, shown in path.entries_read_at(node)
+            ]
             rows.append(np.array(brought))
     return rows[::-1]
 
@@ -209,7 +213,7 @@ def _log_priors(path: Walk, nodes: int) -> Floats:
         law = np.log(path.initial)
     rows = []
     for node in range(nodes):
-        rows += [by_value(law, shown, len(path.values)) for _, shown in path.brought(node)]
+        rows += [by_value(law, shown, len(path.values)) for _, shown in path.entries_read_at(node)]
         law = pushed(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
     return np.array(rows)
 

@@ -39,7 +39,7 @@ def load_plan(request: Request) -> Plan | None:
     from shoal.core.plan import Plan
     from shoal.core.registry import loads
     from shoal.mechanisms.choice import fits
-    from shoal.mechanisms.table import confirmed
+    from shoal.mechanisms.table import confirm_plan
 
     path = _path(request)
     if path is None:
@@ -52,7 +52,7 @@ def load_plan(request: Request) -> Plan | None:
         named = plan.mechanism == request.mechanism
         if not asked or not (named or (request.mechanism == "best" and fits(plan, request.task))):
             return None
-        return confirmed(plan)
+        return confirm_plan(plan)
     except (OSError, ShoalError, ValueError, TypeError, LookupError, AttributeError):
         return None  # a file that is absent, damaged or changed: the plan is made again
 

@@ -141,7 +141,7 @@ def evaluation_in_time(what: str) -> None:
         in_time(what)
 
 
-def told(done: int, total: int) -> None:
+def report_progress(done: int, total: int) -> None:
     """Say that `done` of `total` is done."""
     listener = _LISTENER.get()
     if listener is not None:

@@ -52,7 +52,7 @@ class Walk:
         chosen: Floats = self.matrices[0 if self.homogeneous else step]
         return chosen
 
-    def brought(self, node: int) -> tuple[tuple[int, Ints], ...]:
+    def entries_read_at(self, node: int) -> tuple[tuple[int, Ints], ...]:
         """The entries a node brings, and the value of each in every state."""
         if node == 0:
             return tuple(enumerate(self.first))
@@ -279,14 +279,18 @@ class Coded(NamedTuple):
     tilt: Floats | None = None
 
     def codes(self, node: int) -> Ints:
-        rows = [_of_entry(self.code, entry)[values] for entry, values in self.walk.brought(node)]
+        rows = [
+            _of_entry(self.code, entry)[values] for entry, values in self.walk.entries_read_at(node)
+        ]
         return np.asarray(sum(rows))
 
     def tilts(self, node: int) -> Floats:
         """The log-likelihood of what is seen of the entries a node brings, by state."""
         if self.tilt is None:
             return np.zeros(self.walk.size)
-        rows = [_of_entry(self.tilt, entry)[values] for entry, values in self.walk.brought(node)]
+        rows = [
+            _of_entry(self.tilt, entry)[values] for entry, values in self.walk.entries_read_at(node)
+        ]
         return np.asarray(np.sum(rows, axis=0))
 
     def width(self, node: int) -> int:

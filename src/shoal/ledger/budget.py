@@ -25,7 +25,7 @@ from shoal.ledger.rules import compose, total_of_parts
 from shoal.ledger.totals import Total, at_most
 from shoal.mechanisms import lift
 from shoal.mechanisms.choice import as_task
-from shoal.mechanisms.plans import noisy_plan, quietest_noise, task_guarantee
+from shoal.mechanisms.plans import least_error_noise, noisy_plan, task_guarantee
 from shoal.mechanisms.queries import linear
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
@@ -335,11 +335,11 @@ def _plans(
     reason = lift.refuse(first)
     if reason is not None:
         raise Refused(f"no budget over parts: {reason}")
-    certificate, eta = lift.certified(first, None, epsilon)
+    certificate, eta = lift.certify_eta(first, None, epsilon)
     plans = {}
     for name, factor in paces:
         own = replace(first, query=_longer(task.query, factor))
-        noise = quietest_noise(own.query, own.query.lipschitz / eta)
+        noise = least_error_noise(own.query, own.query.lipschitz / eta)
         promise = task_guarantee(own, epsilon)
         plans[name] = (factor, noisy_plan(own, lift.NAME, promise, noise, certificate))
     return plans

@@ -130,14 +130,14 @@ def _masses(
         one, two = ([int(mass * shared) for mass in side] for side in (first, second))
         one, two = [m * sum(two) for m in one], [m * sum(one) for m in two]
     else:
-        one, two = (_rounded(side) for side in (law, other))
+        one, two = (_round_to_fixed_point(side) for side in (law, other))
     return (
         {place: mass for place, mass in enumerate(one) if mass},
         {place: mass for place, mass in enumerate(two) if mass},
     )
 
 
-def _rounded(law: Sequence[Number]) -> list[int]:
+def _round_to_fixed_point(law: Sequence[Number]) -> list[int]:
     """Whole numbers of 2^-40 that add up to exactly 2^40, by rounding the cumulative sums."""
     levels = [round(level * UNITS) for level in _levels([float(mass) for mass in law], False)]
     return [high - low for low, high in pairwise([0, *levels])]
@@ -243,14 +243,14 @@ def _above(
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """For which rows e^log_ratio is not proved to bound the ratio."""
     bound = math.exp(log_ratio) * (1 - 1e-12)
-    reached = _raised(top[:, -1] - bound * bottom[:, -1])
+    reached = _round_array_up(top[:, -1] - bound * bottom[:, -1])
     for j in range(top.shape[1] - 2, -1, -1):
         carried = reached * np.where(reached > 0, up[j], down[j])
-        reached = _raised(top[:, j] - bound * bottom[:, j] + carried)
+        reached = _round_array_up(top[:, j] - bound * bottom[:, j] + carried)
     return np.asarray(reached > 0)
 
 
-def _raised(values: Floats) -> Floats:
+def _round_array_up(values: Floats) -> Floats:
     return np.asarray(values + np.abs(values) * ULP)
 
 
@@ -368,7 +368,7 @@ def answer_weights(task: Task, shorter: bool = False) -> AnswerWeights:
         else:
             error = 0.0
             found = chain.from_iterable(_walk_weights(walk, steps[:size]) for size in sizes)
-        laws += [_laws(several, answers, error) for several in found]
+        laws += [_secret_laws(several, answers, error) for several in found]
     return AnswerWeights(answers, len(steps), tuple(laws))
 
 
@@ -391,7 +391,7 @@ def _union(steps: Steps, sizes: Iterable[int]) -> tuple[int, ...] | None:
     return tuple(sorted(found)) if len(found) <= MAX_ANSWERS else None
 
 
-def _laws(by_value: Iterable[Weights], answers: Sequence[int], error: float) -> ValueWeights:
+def _secret_laws(by_value: Iterable[Weights], answers: Sequence[int], error: float) -> ValueWeights:
     """Rows of the values that are possible."""
     rows = tuple(tuple(own.get(a, 0) for a in answers) for own in by_value if any(own.values()))
     return ValueWeights(rows, tuple(map(sum, rows)), error)
@@ -408,18 +408,18 @@ def _walk_weights(walk: Walk, steps: Steps) -> Iterator[list[Weights]]:
         node, values = walk.place(entry)
         found: list[Weights] = [{} for _ in walk.values]
         for state, value in enumerate(values.tolist()):
-            _add(found[value], _joined(past[node][state], future[node][state]))
+            _add(found[value], _convolve(past[node][state], future[node][state]))
         yield found
 
 
 def _pasts(walk: Walk, steps: Steps, nodes: int) -> list[list[Weights]]:
     """For every node and state, the weights of the sums up to it, its own entries included."""
     assert walk.initial is not None
-    first: list[Weights] = [{0: weight} for weight in _whole(walk.initial)]
-    rows = [_moved(first, walk, steps, 0)]
+    first: list[Weights] = [{0: weight} for weight in _scale_to_integers(walk.initial)]
+    rows = [_add_own_entries(first, walk, steps, 0)]
     for node in range(1, nodes):
-        arrived = _added(_whole(walk.matrix(node - 1).T), rows[-1])
-        rows.append(_moved(arrived, walk, steps, node))
+        arrived = _mix_rows(_scale_to_integers(walk.matrix(node - 1).T), rows[-1])
+        rows.append(_add_own_entries(arrived, walk, steps, node))
     return rows
 
 
@@ -427,12 +427,12 @@ def _futures(walk: Walk, steps: Steps, nodes: int) -> list[list[Weights]]:
     """For every node and state, the weights of the sums after it."""
     rows: list[list[Weights]] = [[{0: 1} for _ in range(walk.size)]]
     for node in range(nodes - 1, 0, -1):
-        told = _moved(rows[-1], walk, steps, node)
-        rows.append(_added(_whole(walk.matrix(node - 1)), told))
+        shifted_rows = _add_own_entries(rows[-1], walk, steps, node)
+        rows.append(_mix_rows(_scale_to_integers(walk.matrix(node - 1)), shifted_rows))
     return rows[::-1]
 
 
-def _added(matrix: list[list[int]], rows: list[Weights]) -> list[Weights]:
+def _mix_rows(matrix: list[list[int]], rows: list[Weights]) -> list[Weights]:
     """For every row of a matrix, the weights it gives the states' own, added up."""
     found: list[Weights] = [{} for _ in matrix]
     for own, shares in zip(found, matrix, strict=True):
@@ -441,16 +441,16 @@ def _added(matrix: list[list[int]], rows: list[Weights]) -> list[Weights]:
     return found
 
 
-def _moved(rows: list[Weights], walk: Walk, steps: Steps, node: int) -> list[Weights]:
+def _add_own_entries(rows: list[Weights], walk: Walk, steps: Steps, node: int) -> list[Weights]:
     """The sums of each state moved on by what the node's own entries add in it."""
     moved = []
     for state, row in enumerate(rows):
-        own = sum(steps[entry][int(values[state])] for entry, values in walk.brought(node))
+        own = sum(steps[entry][int(values[state])] for entry, values in walk.entries_read_at(node))
         moved.append({total + own: weight for total, weight in row.items()})
     return moved
 
 
-def _joined(one: Weights, two: Weights) -> Weights:
+def _convolve(one: Weights, two: Weights) -> Weights:
     found: Weights = {}
     for (a, left), (b, right) in product(one.items(), two.items()):
         found[a + b] = found.get(a + b, 0) + left * right
@@ -479,7 +479,9 @@ def _table_weights(probability: Floats, steps: Steps) -> Iterator[list[Weights]]
     answers = np.zeros(probability.shape, dtype=np.int64)
     for axis, own in enumerate(steps):
         answers += np.array(own).reshape([-1 if a == axis else 1 for a in range(len(steps))])
-    outcomes = list(zip(_whole(probability.ravel()), answers.ravel().tolist(), strict=True))
+    outcomes = list(
+        zip(_scale_to_integers(probability.ravel()), answers.ravel().tolist(), strict=True)
+    )
     for axis, own in enumerate(steps):
         values = np.broadcast_to(
             np.arange(len(own)).reshape([-1 if a == axis else 1 for a in range(len(steps))]),
@@ -492,7 +494,7 @@ def _table_weights(probability: Floats, steps: Steps) -> Iterator[list[Weights]]
         yield found
 
 
-def _whole(numbers: Floats) -> Any:
+def _scale_to_integers(numbers: Floats) -> Any:
     """The doubles times the least power of two that makes them all whole, nested as they are."""
     flat = [float(number).as_integer_ratio() for number in numbers.ravel()]
     most = max(below for _, below in flat)

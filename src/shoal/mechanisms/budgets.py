@@ -96,7 +96,7 @@ def _likely_budget(plan: Plan, budget: Fraction, confidence: float, wanted: floa
     error = plan.error(confidence)
     loss = math.inf
     if plan.additive is not None and error is not None:
-        scale = _widest(plan.additive.noise, confidence, wanted)
+        scale = _largest_scale_within(plan.additive.noise, confidence, wanted)
         noise = replace(plan.additive.noise, scale=scale)  # type: ignore[type-var]
         wider = replace(plan, body=Additive(plan.task.query, noise))
         with suppress(Refused, InputError, PromiseBroken):
@@ -107,7 +107,7 @@ def _likely_budget(plan: Plan, budget: Fraction, confidence: float, wanted: floa
     return min(bisect_left(BUDGETS, loss), len(BUDGETS) - 1)
 
 
-def _widest(noise: Noise, confidence: float, wanted: float) -> Fraction:
+def _largest_scale_within(noise: Noise, confidence: float, wanted: float) -> Fraction:
     """About the largest scale of such noise that stays within `wanted` with this confidence."""
     low, high = noise.scale / 10**9, noise.scale * 10**9
     for _ in range(40):

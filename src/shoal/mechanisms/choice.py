@@ -11,12 +11,12 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.family import out_of_scope
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
-from shoal.core.progress import cut_short, time_left, time_limit, told
+from shoal.core.progress import cut_short, report_progress, time_left, time_limit
 from shoal.core.registry import Shown
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 from shoal.mechanisms import exact, table
 from shoal.mechanisms.plans import Mechanism
-from shoal.mechanisms.table import calibrated, row_named
+from shoal.mechanisms.table import calibrate_and_check, row_named
 
 SHARE = 0.5  # of the time that is left: what each row may take in its turn
 LEAST_TURN = 1e-3  # seconds; a row that is told at once that its time is over still may answer
@@ -45,14 +45,14 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool =
     if not isinstance(task, Task):
         raise InputError(f"the task is of type {type(task).__name__}; make one with shoal.Task")
     if mechanism != "best":
-        return Choice(calibrated(row_named(mechanism), task, amount), {})
+        return Choice(calibrate_and_check(row_named(mechanism), task, amount), {})
     if prune:
         found = _contenders(task, amount)
     else:
         found = {}
         for number, name in enumerate(table.MECHANISMS):
-            told(number, len(table.MECHANISMS))
-            found[name] = _attempt(name, task, amount)
+            report_progress(number, len(table.MECHANISMS))
+            found[name] = _plan_or_refusal(name, task, amount)
     notion = task.secrets.notion
     fit = [plan for plan in found.values() if isinstance(plan, Plan) and fits(plan, task)]
     alternatives = {name: p if isinstance(p, Plan) else str(p) for name, p in found.items()}
@@ -112,7 +112,7 @@ def _let_be(plan: Plan) -> float:
 
     Where the search for that plan was itself ended to save work, no less than it may have missed.
     """
-    return max(NOISE_NOT_WORTH_TIME, exact.missed(plan))
+    return max(NOISE_NOT_WORTH_TIME, exact.relative_excess(plan))
 
 
 def fits(plan: Plan, task: Task) -> bool:
@@ -137,15 +137,15 @@ def _contenders(task: Task, amount: Fraction) -> dict[str, Found]:
         if why is not None:
             found[name] = why
     for number, name in enumerate(rows):
-        told(number, len(rows))
+        report_progress(number, len(rows))
         if name not in found:
-            found[name] = _why_hopeless(rows[name], task, amount, found) or _attempt(
+            found[name] = _reason_to_skip(rows[name], task, amount, found) or _plan_or_refusal(
                 name, task, amount
             )
     return {name: found[name] for name in rows}
 
 
-def _why_hopeless(
+def _reason_to_skip(
     row: Mechanism, task: Task, amount: Fraction, found: Mapping[str, Found]
 ) -> str | None:
     """Return why the row need not be calibrated beside what was found so far; None if it must."""
@@ -196,7 +196,7 @@ def _refusal(row: Mechanism, task: Task) -> str | InputError | None:
         return table.TOO_LARGE
 
 
-def _attempt(name: str, task: Task, amount: Fraction) -> Found:
+def _plan_or_refusal(name: str, task: Task, amount: Fraction) -> Found:
     """The row's plan, or why it has none: a row over its limits never ends the choice."""
     foreign = out_of_scope(name, task)
     if foreign is not None:
@@ -204,7 +204,7 @@ def _attempt(name: str, task: Task, amount: Fraction) -> Found:
     row, left = table.MECHANISMS[name], time_left()
     try:
         with nullcontext() if left is None else time_limit(max(left * SHARE, LEAST_TURN)):
-            return calibrated(row, task, amount)
+            return calibrate_and_check(row, task, amount)
     except (Refused, PromiseBroken) as why:
         return str(why).removeprefix(f"{row.name} does not apply: ")
     except InputError as why:

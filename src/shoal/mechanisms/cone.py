@@ -182,7 +182,7 @@ class Growth:
         return float(self.matrix.max())
 
     @cached_property
-    def closed(self) -> Growth:
+    def with_shortest_paths(self) -> Growth:
         """The shortest-path closure: the same cone, with the triangle inequality."""
         return Growth(closure(self.matrix))
 
@@ -296,7 +296,7 @@ def _lower_cone(best: Floats, cost: float, laws: PairLaws, growth: Growth) -> No
     """The cone rule; pairs whose certificate fails fall back on the caps."""
     from shoal.mechanisms.cone_tree import lower_cone
 
-    closed, extra = growth.closed, laws.slack + growth.rounding
+    closed, extra = growth.with_shortest_paths, laws.slack + growth.rounding
     trees = laws.optima.trees
     if lower_cone(best, cost, extra, laws.rows, closed.weight, trees, closed.floor):
         tighten(best, cost, laws, closed, "caps")
@@ -310,10 +310,10 @@ def _lower_corners(best: Floats, cost: float, laws: PairLaws, growth: Growth) ->
     size, corners = len(growth.matrix), growth.corners
     shown, base = laws.upper @ corners.T, laws.lower @ corners.T
     with np.errstate(divide="ignore", invalid="ignore"):  # rows that are compared with nothing
-        told = np.log((shown[:, None, :] / base[None, :, :]).max(axis=2))
+        log_ratios = np.log((shown[:, None, :] / base[None, :, :]).max(axis=2))
     slack = laws.slack + (16.0 * (size + 4) + 4.0 * size**2 * growth.largest) * ROUND
     same = (laws.upper[:, None, :] == laws.lower[None, :, :]).all(axis=2)
-    leaks = cost + np.where(same, 0.0, told + slack)
+    leaks = cost + np.where(same, 0.0, log_ratios + slack)
     compared = laws.present[:, None] & laws.present[None, :]
     best[compared] = np.minimum(best, leaks)[compared]
 
@@ -375,7 +375,7 @@ MAX_CAPS = 300_000_000  # and rows² × states² for the caps
 MAX_LED = 64  # states up to which a search is led from smaller etas to the one asked for
 
 
-def raised(eta: float) -> float:
+def round_up_eta(eta: float) -> float:
     """The least number of BITS bits that is no smaller than eta.
 
     What is eta-DP is so for any larger number too, and noise that was rounded up by a little is

@@ -33,7 +33,7 @@ def lower_largest(best: Any, cost: float, extra: float, rows: Any, growth: Any) 
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
     everywhere = growth.max()
-    taken_by, counts = taken(upper)
+    taken_by, counts = possible_states(upper)
     p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
@@ -41,12 +41,12 @@ def lower_largest(best: Any, cost: float, extra: float, rows: Any, growth: Any) 
                 continue
             met = meet(upper[x], lower[other], taken_by, counts, x, other, p, q, states)
             largest = everywhere if met == size else _largest_entry(growth, states[:met])
-            if hopeless(gained[x, other], held[x, other], largest, best[x, other] - cost):
+            if exceeds_room(gained[x, other], held[x, other], largest, best[x, other] - cost):
                 continue
             excess = two_level(p[:met], q[:met], largest, gained[x, other], held[x, other])
-            excess = _proved(p[:met], q[:met], largest, excess)
-            told = _log_ratio(excess, extra, _differ(p[:met], q[:met]), size)
-            best[x, other] = min(best[x, other], cost + told)
+            excess = _dual_excess(p[:met], q[:met], largest, excess)
+            log_ratio = _log_ratio(excess, extra, _differ(p[:met], q[:met]), size)
+            best[x, other] = min(best[x, other], cost + log_ratio)
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,7 +95,7 @@ def two_level(p: Any, q: Any, growth: float, gained: float, held: float) -> floa
 
 
 @njit(cache=True, error_model="numpy")
-def _proved(p: Any, q: Any, growth: float, excess: float) -> float:
+def _dual_excess(p: Any, q: Any, growth: float, excess: float) -> float:
     """An excess no smaller that weak duality proves: growth · Σ max(0, p - (1 + excess) q) ≤ it."""
     widening = 4.0 * (p.size + 8) * ROUND * (1.0 + excess)
     for _ in range(200):
@@ -133,7 +133,7 @@ def lower_caps(
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
     floors = floors_of(growth)
-    taken_by, counts = taken(upper)
+    taken_by, counts = possible_states(upper)
     p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     work = np.empty((4, size))
     for x in range(best.shape[0]):
@@ -141,7 +141,7 @@ def lower_caps(
             room = best[x, other] - cost
             if not (present[x] and present[other]):
                 continue
-            if hopeless(gained[x, other], held[x, other], floor, room):
+            if exceeds_room(gained[x, other], held[x, other], floor, room):
                 continue
             met = meet(upper[x], lower[other], taken_by, counts, x, other, p, q, states)
             least = _surely(
@@ -152,8 +152,8 @@ def lower_caps(
             excess = _caps_excess(p, q, at, leading, growth, decay, fall, error, work)
             if leading < rising:
                 excess = max(excess, least + 8.0 * TIE * (1.0 + least))
-            told = _log_ratio(excess, extra, _differ(p[:met], q[:met]), size)
-            best[x, other] = min(best[x, other], cost + told)
+            log_ratio = _log_ratio(excess, extra, _differ(p[:met], q[:met]), size)
+            best[x, other] = min(best[x, other], cost + log_ratio)
 
 
 @njit(cache=True, error_model="numpy")
@@ -224,7 +224,7 @@ def floors_of(growth: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def hopeless(gained: float, held: float, floor: float, room: float) -> bool:
+def exceeds_room(gained: float, held: float, floor: float, room: float) -> bool:
     """Whether v = 1 + floor where p > q and 1 elsewhere already shows a log-ratio of `room`."""
     if room <= 0.0:
         return True
@@ -350,7 +350,7 @@ def _ratio(p: float, q: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def taken(rows: Any) -> tuple[Any, Any]:
+def possible_states(rows: Any) -> tuple[Any, Any]:
     """Which states each row can take, in index order, and how many."""
     states = np.empty(rows.shape, dtype=np.int16)
     count = np.zeros(len(rows), dtype=np.int64)
@@ -365,7 +365,7 @@ def taken(rows: Any) -> tuple[Any, Any]:
 @njit(cache=True, error_model="numpy")
 def gain_pairs(upper: Any, lower: Any, gained: Any, held: Any) -> None:
     """Σ (p-p') and Σ p' over the states with p > p', for every pair of rows."""
-    own, owned = taken(upper)
+    own, owned = possible_states(upper)
     for x in range(len(upper)):
         for y in range(len(lower)):
             more, kept = 0.0, 0.0

@@ -25,7 +25,7 @@ from shoal.mechanisms.cone_kernels import (
     arrange,
     floors_of,
     meet,
-    taken,
+    possible_states,
     two_level,
 )
 
@@ -38,7 +38,7 @@ def largest_slopes(
     upper, lower, _, gained, held = rows
     size = upper.shape[1]
     everywhere = int(growth.argmax())
-    taken_by, counts = taken(upper)
+    taken_by, counts = possible_states(upper)
     p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
@@ -85,7 +85,7 @@ def caps_slopes(
     """The caps: growth = e^G - 1, decay = e^-G, fall = 1 - e^-G, floor as in lower_caps."""
     upper, lower, _, gained, held = rows
     size = upper.shape[1]
-    taken_by, counts = taken(upper)
+    taken_by, counts = possible_states(upper)
     p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     work, floors = np.empty((4, size)), floors_of(growth)
     for x in range(value.shape[0]):

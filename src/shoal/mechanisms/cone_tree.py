@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.mechanisms.cone_kernels import ENDLESS, HUGE, ROUND, hopeless
+from shoal.mechanisms.cone_kernels import ENDLESS, HUGE, ROUND, exceeds_room
 
 
 @njit(cache=True, error_model="numpy")
@@ -42,7 +42,7 @@ def lower_cone(
             room = best[x, other] - cost
             if not (present[x] and present[other]):
                 continue
-            if hopeless(gained[x, other], held[x, other], floor, room):
+            if exceeds_room(gained[x, other], held[x, other], floor, room):
                 continue
             count = _gather(upper[x], lower[other], values, links[5])
             p, q = values[3][:count], values[4][:count]
@@ -95,15 +95,15 @@ def _pair_ratio(
     """Certified upper bound of (p·v)/(q·v); inf once it cannot stay below limit, 0 on failure."""
     parent, high = links[0], links[1]
     if _warm_start(p, q, weight, values, links, tree):
-        ratio = _climbed(p, q, weight, values, links, tree, limit)
+        ratio = _improve_tree(p, q, weight, values, links, tree, limit)
         if ratio > 0.0:
             return ratio
     star(p, q, weight, parent, high)
-    return _climbed(p, q, weight, values, links, tree, limit)
+    return _improve_tree(p, q, weight, values, links, tree, limit)
 
 
 @njit(cache=True, error_model="numpy")
-def _climbed(
+def _improve_tree(
     p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any, limit: float
 ) -> float:
     """The certified ratio of the best tree that relinking reaches, as _pair_ratio returns it."""
@@ -124,7 +124,7 @@ def _climbed(
     remember(tree, states, parent, high, p.size)
     if ratio >= limit:
         return np.inf
-    return _certified(p, q, weight, v, ratio, parent, high, order, head, after, net)
+    return _certify_ratio(p, q, weight, v, ratio, parent, high, order, head, after, net)
 
 
 @njit(cache=True, error_model="numpy")
@@ -153,7 +153,7 @@ def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any)
 
 
 @njit(cache=True, error_model="numpy")
-def _certified(
+def _certify_ratio(
     p: Any,
     q: Any,
     weight: Any,

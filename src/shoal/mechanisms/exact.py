@@ -20,7 +20,7 @@ from shoal.mechanisms.mixture import NO_NOISE
 from shoal.mechanisms.plans import (
     CUT_SHORT,
     Mechanism,
-    accepted,
+    accepted_scale,
     additive_body,
     below_rounding,
     entry_rules,
@@ -28,9 +28,9 @@ from shoal.mechanisms.plans import (
     keeps_total,
     laplace_body,
     laplace_plan,
+    least_error_noise,
     noisy_plan,
     of_each,
-    quietest_noise,
     refuse_noise,
     task_guarantee,
 )
@@ -84,13 +84,15 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of the smallest scale whose exact loss is at most ε under every model."""
-    return (_calibrated if time_left() is None else _calibrated.__wrapped__)(task, epsilon)
+    return (_calibrate_cached if time_left() is None else _calibrate_cached.__wrapped__)(
+        task, epsilon
+    )
 
 
 @lru_cache(maxsize=2)  # rows that ask what this one takes are tried on the same task
-def _calibrated(task: Task, epsilon: Fraction) -> Plan:
+def _calibrate_cached(task: Task, epsilon: Fraction) -> Plan:
     number = as_number(task)
-    results = [laws.least_scale(float_below(epsilon)) for laws in _laws(number)]
+    results = [laws.least_scale(float_below(epsilon)) for laws in _model_answer_laws(number)]
     for found in results:
         if not math.isfinite(found.scale):
             raise Refused(f"{NAME} does not apply: {found.reason or below_rounding(epsilon)}")
@@ -107,7 +109,7 @@ def _calibrated(task: Task, epsilon: Fraction) -> Plan:
         return number_plan(task, NAME, guarantee, scale, certificate)
 
     least = Fraction(steps) * number.query.lattice
-    return plan_of(accepted(NAME, lambda scale: loss(plan_of(scale)), least, epsilon))
+    return plan_of(accepted_scale(NAME, lambda scale: loss(plan_of(scale)), least, epsilon))
 
 
 def loss(plan: Plan) -> float:
@@ -128,10 +130,10 @@ def loss(plan: Plan) -> float:
 
 @lru_cache(maxsize=1)  # the scale a calibration has just accepted is the one looked at again
 def _loss_at(task: Task, steps: float, enough: float) -> float:
-    return max(laws.loss(steps, enough) for laws in _laws(task))
+    return max(laws.loss(steps, enough) for laws in _model_answer_laws(task))
 
 
-def _laws(task: Task) -> list[AnswerLaws]:
+def _model_answer_laws(task: Task) -> list[AnswerLaws]:
     return of_each(task.family, NAME, lambda model: model.answer_laws(task.query, task.secrets))
 
 
@@ -158,11 +160,11 @@ def number_plan(
     if as_number(task) is task:
         return laplace_plan(task, mechanism, guarantee, scale, certificate)
     return noisy_plan(
-        task, mechanism, guarantee, quietest_noise(task.query, 2 * scale), certificate
+        task, mechanism, guarantee, least_error_noise(task.query, 2 * scale), certificate
     )
 
 
-def missed(plan: Plan) -> float:
+def relative_excess(plan: Plan) -> float:
     """How far the noise of an `exact` plan may be above the least, relatively; 0 if settled."""
     return 1.01 * float(getattr(plan.certificate, "above", 0.0))  # costs grow a little faster
 
@@ -177,7 +179,7 @@ def least_cost(task: Task, epsilon: Fraction) -> float | None:
     number = as_number(task)
     if len(number.query.labels) > 1:
         return None
-    scales = [laws.floor(float_below(epsilon)) for laws in _laws(number)]
+    scales = [laws.floor(float_below(epsilon)) for laws in _model_answer_laws(number)]
     steps = max((scale for scale in scales if scale is not None), default=0.0)
     if None in scales or not 0 < steps < math.inf:
         return None
@@ -216,14 +218,14 @@ def refuse_wasserstein(task: Task) -> str | None:
     reason = refuse(task)
     if reason is not None:
         return reason.replace("exact loss", "Wasserstein distance")
-    said = (laws.no_distance() for laws in _laws(as_number(task)))
+    said = (laws.no_distance() for laws in _model_answer_laws(as_number(task)))
     return next((why for why in said if why is not None), None)
 
 
 def calibrate_wasserstein(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale W/ε, raised to the exact scale where W's tolerance hid a tail."""
     number = as_number(task)
-    distances = tuple(laws.distance() for laws in _laws(number))
+    distances = tuple(laws.distance() for laws in _model_answer_laws(number))
     certificate = WassersteinCertificate(distances=distances)
     lattice = number.query.lattice
     scale = max(Fraction(max(distances)) * lattice / epsilon, lattice / int(NO_NOISE))
@@ -237,7 +239,7 @@ def calibrate_wasserstein(task: Task, epsilon: Fraction) -> Plan:
         return number_plan(task, WASSERSTEIN, guarantee, at, certificate)
 
     least = max(scale, enough)
-    return plan_of(accepted(WASSERSTEIN, lambda at: loss(plan_of(at)), least, epsilon))
+    return plan_of(accepted_scale(WASSERSTEIN, lambda at: loss(plan_of(at)), least, epsilon))
 
 
 WASSERSTEIN_ROW = Mechanism(
@@ -421,7 +423,7 @@ def refuse_steps(task: Task) -> str | None:
     if not each_entry(task.secrets):
         return f"noise in steps is made to hide single entries, not {task.secrets.subject}"
     reason = refuse_noise(task) or refuse(task)
-    if reason is None and not all(hasattr(laws, "lines") for laws in _laws(task)):
+    if reason is None and not all(hasattr(laws, "lines") for laws in _model_answer_laws(task)):
         return "noise in steps needs the law of the answer value by value, too much for this model"
     return reason
 

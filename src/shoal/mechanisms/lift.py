@@ -34,13 +34,13 @@ from shoal.mechanisms.plans import (
     CUT_SHORT,
     Measured,
     Mechanism,
-    accepted,
+    accepted_scale,
     entry_level,
     eta_above,
     float_below,
     keeps_total,
+    least_error_noise,
     noisy_plan,
-    quietest_noise,
     task_guarantee,
 )
 from shoal.mechanisms.queries import ExternalQuery
@@ -75,17 +75,19 @@ class LiftCertificate(Proof):
     @property
     def theorem(self) -> str:
         rules = {model.rule for model in self.models}
-        told = self.ABOUT_EVENTS if "events" in rules else self.THEOREM
+        sentence = self.ABOUT_EVENTS if "events" in rules else self.THEOREM
         if any(rule.removesuffix(CUT) == QUILT for rule in rules):
-            told += "; no fixed point was nearer than the bound of Markov quilts, which serves here"
+            sentence += (
+                "; no fixed point was nearer than the bound of Markov quilts, which serves here"
+            )
         if any(STRETCHED in rule for rule in rules):
-            told += (
+            sentence += (
                 "; to save work entries near each other are bounded together, so a little less "
                 "noise may be enough"
             )
         if any(NEARLY in rule for rule in rules):
-            told += "; among more than 64 states the search ends within .2 % of the budget"
-        return told + CUT_SHORT if any(rule.endswith(CUT) for rule in rules) else told
+            sentence += "; among more than 64 states the search ends within .2 % of the budget"
+        return sentence + CUT_SHORT if any(rule.endswith(CUT) for rule in rules) else sentence
 
 
 def refuse(task: Task) -> str | None:
@@ -96,27 +98,29 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    certificate, eta = certified(task, task.query, epsilon)
+    certificate, eta = certify_eta(task, task.query, epsilon)
     guarantee = task_guarantee(task, epsilon)
 
     def plan_of(scale: Fraction) -> Plan:
-        return noisy_plan(task, NAME, guarantee, quietest_noise(task.query, scale), certificate)
+        return noisy_plan(task, NAME, guarantee, least_error_noise(task.query, scale), certificate)
 
     least = task.query.lipschitz / eta
-    return plan_of(accepted(NAME, lambda scale: loss(plan_of(scale)), least, epsilon))
+    return plan_of(accepted_scale(NAME, lambda scale: loss(plan_of(scale)), least, epsilon))
 
 
-def certified(
+def certify_eta(
     task: Task, query: Query | None, epsilon: Fraction
 ) -> tuple[LiftCertificate, Fraction]:
     """What every model of a task allows, with the metric of `query`, and the eta for all."""
     below = float_below(epsilon)
-    models = tuple(lifted(model, query, task.secrets).largest(below) for model in task.family)
+    models = tuple(
+        lift_of_model(model, query, task.secrets).largest(below) for model in task.family
+    )
 
     def loss_at(scale: Fraction) -> float:
         return _largest_loss(task, query, 1 / scale, epsilon)
 
-    scale = accepted(NAME, loss_at, 1 / Fraction(min(model.eta for model in models)), epsilon)
+    scale = accepted_scale(NAME, loss_at, 1 / Fraction(min(model.eta for model in models)), epsilon)
     return LiftCertificate(models=models), 1 / scale
 
 
@@ -127,10 +131,10 @@ def loss(plan: Plan) -> float:
 
 def _largest_loss(task: Task, query: Query | None, eta: Fraction, epsilon: Fraction) -> float:
     at, enough = eta_above(eta), float_below(epsilon)
-    return max(lifted(model, query, task.secrets).loss(at, enough) for model in task.family)
+    return max(lift_of_model(model, query, task.secrets).loss(at, enough) for model in task.family)
 
 
-def lifted(model: Model, query: Query | None, secrets: Secrets) -> EntryLift:
+def lift_of_model(model: Model, query: Query | None, secrets: Secrets) -> EntryLift:
     """The lift of a model for these secrets, or its refusal."""
     found = model.lift_about(query, secrets)
     if isinstance(found, str):
@@ -225,10 +229,10 @@ def leakage(
     asked = EachEntry() if secrets is None else secrets
     members = as_family(family)
     asked.check(members)
-    return Leakage(eta=eta, per_model=tuple(_told(model, asked, eta) for model in members))
+    return Leakage(eta=eta, per_model=tuple(_model_loss(model, asked, eta) for model in members))
 
 
-def _told(model: Model, secrets: Secrets, eta: Fraction) -> float:
+def _model_loss(model: Model, secrets: Secrets, eta: Fraction) -> float:
     """The least proved bound for one model; group privacy is always one when entries are few."""
     tied = secrets.tied_under(model)
     together = math.inf if tied is None else eta_above(tied * eta)
@@ -281,13 +285,13 @@ def lift(
         raise InputError("no model of the family names its states; give at least one that does")
     task = Task(query=ExternalQuery(name, states), secrets=secrets or EachEntry(), family=members)
     budget = positive(epsilon, "epsilon")
-    certificate, eta = certified(task, None, budget)
+    certificate, eta = certify_eta(task, None, budget)
     mechanism = factory(float(eta) * (1 - FACTORY_ROUNDING))
     _check_callable(mechanism, name)
     return Plan(
         mechanism=NAME,
         task=task,
-        body=Measured(name, _checked(mechanism, eta, name), mechanism),
+        body=Measured(name, _refuse_excess(mechanism, eta, name), mechanism),
         cost=float("inf"),
         guarantee=task_guarantee(task, budget),
         certificate=certificate,
@@ -300,7 +304,7 @@ def attach(plan: Plan, mechanism: Callable[[list[Any]], Any]) -> Plan:
     if not isinstance(plan.body, Measured):
         raise InputError(f"the plan of {plan.mechanism} holds no external mechanism to attach")
     _check_callable(mechanism, plan.body.name)
-    _checked(mechanism, plan.body.eta, plan.body.name)
+    _refuse_excess(mechanism, plan.body.eta, plan.body.name)
     return replace(plan, body=replace(plan.body, mechanism=mechanism))
 
 
@@ -335,7 +339,7 @@ def _check_callable(mechanism: object, name: str) -> None:
         )
 
 
-def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:
+def _refuse_excess(mechanism: Any, eta: Fraction, name: str) -> Fraction:
     """`eta`, refused when the mechanism's own privacy map exceeds it."""
     if hasattr(mechanism, "input_metric"):
         own = entry_eta(mechanism)

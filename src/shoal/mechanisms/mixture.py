@@ -36,7 +36,7 @@ def smallest_scale(
     below = loss_of_scale(upper) if lower < upper else math.inf
     if not below <= epsilon:
         return math.inf
-    return narrowed(loss_of_scale, epsilon, (lower, above), (upper, below), 1e-13)[1]
+    return narrow_bracket(loss_of_scale, epsilon, (lower, above), (upper, below), 1e-13)[1]
 
 
 def crossing(
@@ -59,10 +59,10 @@ def crossing(
         if low < guess * 2.0**-60:
             return 0.0, high
         above = falling(low)
-    return narrowed(falling, level, (low, above), (high, below), accuracy)
+    return narrow_bracket(falling, level, (low, above), (high, below), accuracy)
 
 
-def narrowed(
+def narrow_bracket(
     falling: Callable[[float], float],
     level: float,
     left: tuple[float, float],
@@ -147,7 +147,7 @@ def mixture_loss(
     table = np.atleast_2d(np.asarray(laws, dtype=np.float64))
     lattice = step * np.arange(table.shape[-1], dtype=np.float64)
     grid: Floats = lattice if values is None else np.asarray(values, np.float64)
-    _check(table, grid, scale, logs)
+    _refuse_bad_laws(table, grid, scale, logs)
     possible = np.asarray((table > (-math.inf if logs else 0.0)).any(axis=1))
     allowed = None if pairs is None else np.where(np.asarray(pairs, np.bool_), 0.0, -math.inf)
     positions = (grid - grid[0]) / scale
@@ -192,7 +192,7 @@ def worst_of(
     if not logs and span + (depth_of(laws) if depth is None else depth) > DEEPEST_LINEAR:
         with np.errstate(divide="ignore"):
             laws, logs = np.log(laws), True
-    density = smoothed(laws, positions, logs=logs)
+    density = smooth_laws(laws, positions, logs=logs)
     if not logs:
         with np.errstate(divide="ignore"):
             density = np.log(density)
@@ -248,7 +248,7 @@ def grid_worst(
     slack = 0.0
     for axis, (decay, count) in enumerate(zip(decays.tolist(), counts, strict=True)):
         positions = decay * np.arange(count, dtype=np.float64)
-        moved = smoothed(np.moveaxis(table, axis + 2, -1), positions, logs=logs)
+        moved = smooth_laws(np.moveaxis(table, axis + 2, -1), positions, logs=logs)
         table = np.moveaxis(moved, -1, axis + 2)
         slack += evaluation_slack(span, count, largest_finite(table) if logs else span)
     flat = np.ascontiguousarray(table).reshape(*table.shape[:2], -1)
@@ -268,7 +268,7 @@ def largest_finite(values: Floats) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-def smoothed(laws: Floats, positions: Floats, *, logs: bool = False) -> Floats:
+def smooth_laws(laws: Floats, positions: Floats, *, logs: bool = False) -> Floats:
     """Σ_j laws[..., j] exp(-|positions[u] - positions[j]|) at every u; logarithms when `logs`.
 
     Two sweeps, each by doubling: with S_K(u) the sum over the K nearest points on one side,
@@ -323,7 +323,7 @@ def steepest(density: Floats, possible: Bools | None, offset: Floats | None) -> 
     if possible is not None and not possible.all():
         density = np.where(possible[..., None], density, np.nan)
     if offset is None:
-        return _widest(density)
+        return _largest_range(density)
     best = NOTHING
     for other in range(density.shape[1]):
         rows = np.flatnonzero(offset[:, other] > -math.inf)
@@ -331,16 +331,16 @@ def steepest(density: Floats, possible: Bools | None, offset: Floats | None) -> 
             continue
         gaps = _gap(density[:, rows], density[:, other : other + 1])
         gaps += np.where(gaps > -math.inf, offset[rows, other, None], 0.0)
-        found = _largest(gaps, other)
+        found = _worst_output(gaps, other)
         if found.value > best.value:
             best = found._replace(secret=int(rows[found.secret]))
     return best
 
 
-def _widest(density: Floats) -> WorstOutput:
+def _largest_range(density: Floats) -> WorstOutput:
     """The largest difference over all pairs: highest minus lowest at each output."""
     top, bottom = np.fmax.reduce(density, axis=1), np.fmin.reduce(density, axis=1)
-    found = _largest(_gap(top, bottom)[:, None, :], 0)
+    found = _worst_output(_gap(top, bottom)[:, None, :], 0)
     if found.value == -math.inf:
         return NOTHING
     column = density[found.group, :, found.output]
@@ -357,13 +357,13 @@ def _gap(top: Floats, bottom: Floats) -> Floats:
     return gap
 
 
-def _largest(gaps: Floats, other: int) -> WorstOutput:
+def _worst_output(gaps: Floats, other: int) -> WorstOutput:
     place = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
     group, secret, output = (int(index) for index in place)
     return WorstOutput(float(gaps[group, secret, output]), group, secret, other, output)
 
 
-def _check(table: Floats, grid: Floats, scale: float, logs: bool) -> None:
+def _refuse_bad_laws(table: Floats, grid: Floats, scale: float, logs: bool) -> None:
     problems: list[tuple[Any, str]] = [
         (scale > 0 and math.isfinite(scale), f"scale is {scale}; it must be positive and finite"),
         (not np.isnan(table).any(), "laws hold nan; they must be numbers"),

@@ -140,8 +140,8 @@ class Tabulated(Value):
         """log P(output | sum) for rows of sums in lattice steps; -inf for sums no answer has."""
         place = self.answers.index(output[0])
         with np.errstate(divide="ignore"):
-            told = np.log([float(row[place] / WHOLE) for row in self.weights])
-        logs = dict(zip(self.answers, told.tolist(), strict=True))
+            log_weights = np.log([float(row[place] / WHOLE) for row in self.weights])
+        logs = dict(zip(self.answers, log_weights.tolist(), strict=True))
         return lambda sums: np.array([logs.get(int(total), -math.inf) for total in sums[:, 0]])
 
     def _quantile(self, answer: int, confidence: float) -> int:
@@ -197,7 +197,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     weights = answer_weights(task, shorter)
     limit = _entry_limit(task, epsilon)
     found = _program(task, float_below(epsilon), limit, shorter)
-    body, mixed = _certified(task, weights, shorter, found.table, (float_below(epsilon), limit))
+    body, mixed = _certify_table(task, weights, shorter, found.table, (float_below(epsilon), limit))
     step = float(task.query.lattice)
     certificate = OptimalTableCertificate(
         least_error=found.error * step,
@@ -228,7 +228,7 @@ def loss(plan: Plan) -> float:
     weights = answer_weights(plan.task, body.shorter)
     if (body.answers, body.entries) != (weights.answers, weights.entries):
         raise PromiseBroken("the table is about other answers than the task's data can have")
-    return _loss(body, weights)
+    return _table_loss(body, weights)
 
 
 def rules(plan: Plan) -> tuple[Composition, ...]:
@@ -285,7 +285,7 @@ def _entry_limit(task: Task, epsilon: Fraction) -> float:
 # The promise, in whole numbers.
 
 
-def _loss(body: Tabulated, weights: AnswerWeights) -> float:
+def _table_loss(body: Tabulated, weights: AnswerWeights) -> float:
     columns = list(zip(*body.weights, strict=True))
     return max((_entry_loss(law, columns) for law in weights.laws), default=0.0)
 
@@ -314,7 +314,7 @@ def _log_up(ratio: Fraction) -> float:
     return math.nextafter(math.log(nearest) * (1.0 + 2.0**-51), math.inf)
 
 
-def _certified(
+def _certify_table(
     task: Task,
     weights: AnswerWeights,
     shorter: bool,
@@ -327,14 +327,16 @@ def _certified(
     """
     epsilon, limit = within
     for share in SHARES_MIXED_IN:
-        body = _rounded(task, weights, shorter, (1 - share) * table + share / len(table))
-        if body.eta is not None and body.eta <= limit and _loss(body, weights) <= epsilon:
+        body = _round_table(task, weights, shorter, (1 - share) * table + share / len(table))
+        if body.eta is not None and body.eta <= limit and _table_loss(body, weights) <= epsilon:
             return body, share
     level = np.full_like(table, 1 / len(table))
-    return _rounded(task, weights, shorter, level), 1.0  # tells nothing, so it keeps every promise
+    return _round_table(
+        task, weights, shorter, level
+    ), 1.0  # tells nothing, so it keeps every promise
 
 
-def _rounded(task: Task, weights: AnswerWeights, shorter: bool, table: Floats) -> Tabulated:
+def _round_table(task: Task, weights: AnswerWeights, shorter: bool, table: Floats) -> Tabulated:
     """Each row in whole numbers that add up to WHOLE; what is left over goes to its largest."""
     rows = []
     for law in table:
@@ -406,11 +408,11 @@ def _program(task: Task, epsilon: float, limit: float | None, shorter: bool) -> 
     if limit is None:
         prices = np.maximum(-first.ineqlin.marginals, 0.0)
         unsure = max((law.error for law in weights.laws), default=0.0)
-        proved = _proved(rows, far, prices, epsilon, unsure)
+        proved = _dual_bound(rows, far, prices, epsilon, unsure)
     return BestTable(table / table.sum(axis=1, keepdims=True), most, proved)
 
 
-def _proved(rows: Floats, far: Floats, prices: Floats, epsilon: float, unsure: float) -> float:
+def _dual_bound(rows: Floats, far: Floats, prices: Floats, epsilon: float, unsure: float) -> float:
     """A lower bound of the program's value from any `prices` that are not negative; rounds down.
 
     Σ_a min_o (z[a] |o - a| + Σ_r y[o, r] R[r, a]), Σ z ≤ 1, with rows R no larger than the true

@@ -13,7 +13,7 @@ from shoal.core.plan import CONFIDENCE, Error, Plan
 from shoal.core.task import EachEntry, Model, Secrets, Task, each_entry
 from shoal.mechanisms.choice import choose
 from shoal.mechanisms.plans import GROUP, GROUP_ROW
-from shoal.mechanisms.table import calibrated, standing
+from shoal.mechanisms.table import calibrate_and_check, standing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +126,6 @@ def _least(task: Task, epsilon: Fraction) -> Plan | str:
 
 def _of_person(task: Task, epsilon: Fraction) -> Plan | str:
     try:
-        return calibrated(GROUP_ROW, task, epsilon)
+        return calibrate_and_check(GROUP_ROW, task, epsilon)
     except Refused as why:
         return str(why).removeprefix(f"{GROUP} does not apply: ")

@@ -54,7 +54,7 @@ class Measured(Value):
             )
         if not rng.secure:
             raise InputError(f"rng is seeded, but {self.name} draws its own randomness; omit rng")
-        answer = self.mechanism(_entries(records))
+        answer = self.mechanism(_entries_of_sequences(records))
         answer = answer.tolist() if hasattr(answer, "tolist") else answer  # NumPy's
         values = answer if isinstance(answer, list | tuple) else [answer]
         try:
@@ -77,7 +77,7 @@ class Measured(Value):
         return f"{self.name}, {significant(self.eta)}-DP for one entry"
 
 
-def _entries(records: Sequences) -> list[Any]:
+def _entries_of_sequences(records: Sequences) -> list[Any]:
     names: list[Any] = list(records.states)
     if all(re.fullmatch("-?[0-9]+", name) for name in names):
         names = [int(name) for name in names]
@@ -312,7 +312,7 @@ def eta_above(eta: Fraction) -> float:
 MOST_PUSHES = 24  # each four times the last, from 2^-42 on: the end is far beyond any rounding
 
 
-def accepted(
+def accepted_scale(
     name: str, loss_at: Callable[[Fraction], float], scale: Fraction, epsilon: Fraction
 ) -> Fraction:
     """About the least scale, from `scale` on, that the re-check `loss_at` finds to be enough.
@@ -397,7 +397,7 @@ def accuracy(plan: Plan, within: Number) -> float:
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        low, high = (middle, high) if _reached(plan, middle) <= wanted else (low, middle)
+        low, high = (middle, high) if _error_bound(plan, middle) <= wanted else (low, middle)
     return low
 
 
@@ -408,7 +408,7 @@ def accuracy_of_laplace(scale: float, within: float) -> float:
     return -math.expm1(-within / scale)
 
 
-def _reached(plan: Plan, confidence: float) -> float:
+def _error_bound(plan: Plan, confidence: float) -> float:
     error = plan.error(confidence)
     assert error is not None  # asked for once already
     return error.bound
@@ -479,7 +479,7 @@ class KNormCertificate(Proof):
     )
 
 
-def quietest_noise(query: Query, scale: Fraction | float) -> Noise:
+def least_error_noise(query: Query, scale: Fraction | float) -> Noise:
     """The noise of least error that is (L / scale)-DP for one entry: zero-sum where it applies."""
     if keeps_total(query):
         return ZeroSumLaplace(round_up(scale), query.lattice, len(query.labels))
@@ -495,7 +495,7 @@ def refuse_knorm(task: Task) -> str | None:
 def calibrate_knorm(task: Task, epsilon: Fraction) -> Plan:
     """Zero-sum Laplace noise of scale L/ε: ε-DP for one entry, silent about correlation."""
     lipschitz = task.query.lipschitz
-    noise = quietest_noise(task.query, lipschitz / epsilon)
+    noise = least_error_noise(task.query, lipschitz / epsilon)
     return noisy_plan(task, KNORM, entry_dp(task, epsilon), noise, KNormCertificate(lipschitz))
 
 

@@ -55,7 +55,7 @@ class Weighed(Value):
     weights: tuple[tuple[Fraction, ...], ...]
 
     @property
-    def weighed(self) -> LatticeWeights:
+    def lattice_weights(self) -> LatticeWeights:
         try:
             return self._weighed
         except AttributeError:
@@ -105,15 +105,15 @@ class LinearQuery(Weighed):
     @property
     def lipschitz(self) -> Fraction:
         """max over pairs of states of the l1 distance between their weights."""
-        return self.weighed.lipschitz
+        return self.lattice_weights.lipschitz
 
     @property
     def lattice(self) -> Fraction:
-        return self.weighed.step
+        return self.lattice_weights.step
 
     def multiples(self) -> tuple[tuple[int, ...], ...]:
         """The weights as integers, in units of `lattice`."""
-        return self.weighed.multiples
+        return self.lattice_weights.multiples
 
     @property
     def wide(self) -> bool:
@@ -168,10 +168,10 @@ def too_far(reach: int, query: Query) -> str:
 
 def count(states: Sequence[Any], which: Any, *, unit: str = "entries") -> LinearQuery:
     """How many entries are in one of the states `which` (a label, or several)."""
-    names = _labels(states)
+    names = _state_labels(states)
     several = isinstance(which, Sequence | set | frozenset) and not isinstance(which, str)
     chosen = [label(w) for w in which] if several else [label(which)]
-    _known(chosen, names)
+    _refuse_unknown_states(chosen, names)
     weights = tuple((Fraction(int(name in chosen)),) for name in names)
     title = " or ".join(name for name in names if name in chosen)
     return LinearQuery(name="count", states=names, labels=(title,), weights=weights, unit=unit)
@@ -184,8 +184,8 @@ def weighted_sum(
 
     Without `weights` states that are numbers stand for themselves and bins for their middles.
     """
-    names = _labels(states)
-    table = _weights(weights, names)
+    names = _state_labels(states)
+    table = _exact_weights(weights, names)
     rows = tuple((table.get(name, Fraction(0)),) for name in names)
     return LinearQuery(name="sum", states=names, labels=("sum",), weights=rows, unit=unit)
 
@@ -199,8 +199,8 @@ def mean(
 ) -> LinearQuery:
     """The mean weight over `length` entries, a public number; weights are those of a sum."""
     total = whole(length, "length")
-    names = _labels(states)
-    table = _weights(weights, names)
+    names = _state_labels(states)
+    table = _exact_weights(weights, names)
     rows = tuple((table.get(name, Fraction(0)) / total,) for name in names)
     return LinearQuery(
         name="mean", states=names, labels=("mean",), weights=rows, unit=unit, length=total
@@ -215,7 +215,7 @@ def histogram(
     unit: str | None = None,
 ) -> LinearQuery:
     """How often each state occurs; with `relative`, as a share of `length` entries."""
-    names = _labels(states)
+    names = _state_labels(states)
     if relative and length is None:
         raise InputError("a relative histogram needs length, the public number of entries")
     if not relative and length is not None:
@@ -239,7 +239,7 @@ def _either(labels: tuple[str, ...]) -> str:
     return " or ".join(f"'{name}'" for name in labels[0].split(" or "))
 
 
-def _labels(states: Sequence[Any]) -> tuple[str, ...]:
+def _state_labels(states: Sequence[Any]) -> tuple[str, ...]:
     if isinstance(states, Mapping):  # of weights: its keys would be taken for numbers
         raise InputError(
             f"states is {states!r}; it must be the states in their order, such as model.states "
@@ -248,7 +248,7 @@ def _labels(states: Sequence[Any]) -> tuple[str, ...]:
     return tuple(label(state) for state in states)
 
 
-def _known(chosen: Sequence[str], names: tuple[str, ...]) -> None:
+def _refuse_unknown_states(chosen: Sequence[str], names: tuple[str, ...]) -> None:
     if not chosen:
         raise InputError("the query names no state; name at least one")
     for name in chosen:
@@ -256,12 +256,14 @@ def _known(chosen: Sequence[str], names: tuple[str, ...]) -> None:
             raise InputError(f"the query names state {name!r}; the states are {list(names)}")
 
 
-def _weights(weights: Mapping[Any, Number] | None, names: tuple[str, ...]) -> dict[str, Fraction]:
+def _exact_weights(
+    weights: Mapping[Any, Number] | None, names: tuple[str, ...]
+) -> dict[str, Fraction]:
     if weights is None:
         found: dict[str, Fraction] = load("shoal.data.rows:stand_ins")(names)
         return found
     table = {label(k): exact(v, f"weight of {label(k)!r}") for k, v in weights.items()}
-    _known(list(table), names)
+    _refuse_unknown_states(list(table), names)
     return table
 
 

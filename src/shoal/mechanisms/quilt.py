@@ -110,7 +110,7 @@ def calibrate(task: Task, epsilon: Fraction, reach: int | None = None) -> Plan:
 
 def rules(plan: Plan) -> tuple[Composition, ...]:
     """`SameQuilts` and `AsEntryDP`, of what is drawn."""
-    reach = _reach(plan)
+    reach = _quilt_reach(plan)
     key = _key(_quilts(plan.task.family, reach), reach)
     return (SameQuilts(key, entry_level(plan)), *entry_rules(plan))
 
@@ -127,7 +127,7 @@ def _key(quilts: Sequence[Quilts], reach: int | None) -> str:
 
 def loss(plan: Plan) -> float:
     """max over models and nodes of min over quilts (|N|·eta + e), eta = L / scale."""
-    return family_loss(plan.task.family, eta_above(entry_level(plan)), _reach(plan))
+    return family_loss(plan.task.family, eta_above(entry_level(plan)), _quilt_reach(plan))
 
 
 def family_loss(family: Sequence[Model], eta: float, reach: int | None = None) -> float:
@@ -144,10 +144,10 @@ def composed_loss(plans: Sequence[Plan]) -> float:
     if len(shared) != len(plans) or len({rule.key for rule in shared}) != 1:
         raise InputError("the plans were not made from the same quilt sets")
     eta = sum(map(entry_level, plans), Fraction(0))
-    return family_loss(plans[0].task.family, eta_above(eta), _reach(plans[0]))
+    return family_loss(plans[0].task.family, eta_above(eta), _quilt_reach(plans[0]))
 
 
-def _reach(plan: Plan) -> int | None:
+def _quilt_reach(plan: Plan) -> int | None:
     """How far quilts were looked for; a smaller reach only loses quilts, and noise a promise."""
     reach = getattr(plan.certificate, "reach", None)
     return reach if isinstance(reach, int) else None

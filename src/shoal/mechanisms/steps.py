@@ -144,7 +144,7 @@ def stepped_plan(task: Task, epsilon: Fraction, even: Plan) -> Plan | None:
     """
     noise = laplace_body(even).noise
     limit = max(float_below(epsilon), float(task.query.lipschitz / noise.scale))
-    body = _found(task, epsilon, float(noise.scale / task.query.lattice), limit)
+    body = _best_law(task, epsilon, float(noise.scale / task.query.lattice), limit)
     if body is None:
         return None
     return Plan(
@@ -164,7 +164,7 @@ def loss(plan: Plan) -> float:
     Rounds up.
     """
     body = stepped_body(plan)
-    lines = _lines(plan.task, float_below(plan.guarantee.amount))
+    lines = _loss_lines(plan.task, float_below(plan.guarantee.amount))
     if isinstance(lines, str):
         return math.inf
     law = StepLaw.of(body)
@@ -184,7 +184,7 @@ def stepped_body(plan: Plan) -> Stepped:
     return body
 
 
-def _lines(task: Task, epsilon: float) -> list[Line] | str:
+def _loss_lines(task: Task, epsilon: float) -> list[Line] | str:
     """Everything the loss is a maximum over, under all models; or why it is not had."""
     found: list[Line] = []
     for model in task.family:
@@ -199,10 +199,10 @@ def _lines(task: Task, epsilon: float) -> list[Line] | str:
 # Which law: widths about what `exact` spreads over, each with the largest fall that keeps ε.
 
 
-def _found(task: Task, epsilon: Fraction, scale: float, limit: float) -> Stepped | None:
+def _best_law(task: Task, epsilon: Fraction, scale: float, limit: float) -> Stepped | None:
     """The best law found that saves enough, evaluated as drawn; None for none."""
     budget = float_below(epsilon)
-    lines = _lines(task, budget)
+    lines = _loss_lines(task, budget)
     if isinstance(lines, str) or not lines:
         return None
     reach = max(int(task.query.lipschitz / task.query.lattice), 1)
@@ -211,10 +211,12 @@ def _found(task: Task, epsilon: Fraction, scale: float, limit: float) -> Stepped
     if law is None:
         return None
     with no_time_limit():
-        return next((b for b in _rounded(task.query, law) if search.holds(StepLaw.of(b))), None)
+        return next(
+            (b for b in _rounded_laws(task.query, law) if search.holds(StepLaw.of(b))), None
+        )
 
 
-def _rounded(query: Query, law: StepLaw) -> Iterator[Stepped]:
+def _rounded_laws(query: Query, law: StepLaw) -> Iterator[Stepped]:
     """The law with a fall of few bits, rounded down; and with less and less of it."""
     for less in (0.0, 1e-4, 1e-3, 1e-2):
         wanted = Fraction(law.fall * (1 - less))
@@ -247,7 +249,7 @@ class StepSearch:
         for width, lead in shapes:
             if time_over():
                 break
-            law = self._steepest(width, lead, error)
+            law = self._steepest_law(width, lead, error)
             if law is not None:
                 found, error = law, law.error()
         return found
@@ -263,7 +265,7 @@ class StepSearch:
                 return False
         return True
 
-    def _steepest(self, width: int, lead: int, error: float) -> StepLaw | None:
+    def _steepest_law(self, width: int, lead: int, error: float) -> StepLaw | None:
         """About the largest fall that holds, if its error is below `error`.
 
         The loss need not grow with the fall: every fall that is returned was itself evaluated.
@@ -360,7 +362,7 @@ def step_density(laws: Floats, values: Ints, law: StepLaw, *, logs: bool) -> Flo
     outputs = int(values[-1] - values[0]) + 2 * law.width - 1
     if too_many(math.prod(laws.shape[:-1]), len(values), outputs, logs=logs):
         return None
-    weights = _weights(values.tobytes(), law)
+    weights = _density_rows(values.tobytes(), law)
     if not logs:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(laws @ np.exp(weights)))
@@ -376,7 +378,7 @@ def too_many(rows: int, values: int, outputs: int, *, logs: bool) -> bool:
 
 
 @lru_cache(maxsize=32)
-def _weights(values: bytes, law: StepLaw) -> Floats:
+def _density_rows(values: bytes, law: StepLaw) -> Floats:
     """log f(u - value), (values, outputs)."""
     answers = np.frombuffer(values, dtype=np.int64)
     outputs = np.arange(answers[0] - law.width + 1, answers[-1] + law.width)

@@ -28,7 +28,7 @@ def row_named(name: object) -> Mechanism:
     return row
 
 
-def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
+def calibrate_and_check(row: Mechanism, task: Task, amount: Fraction) -> Plan:
     """The row's plan, its promise evaluated again before anybody sees it.
 
     A plan that says itself that it is not proved may fail: it is there to show by how much.
@@ -39,7 +39,7 @@ def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
         reason = row.refuse(task)
         if reason is not None:
             raise Refused(f"{row.name} does not apply: {reason}")
-        return _kept(row, row.calibrate(task, amount))
+        return _check_plan(row, row.calibrate(task, amount))
     except (MemoryError, OverflowError):
         raise Refused(f"{row.name} does not apply: {TOO_LARGE}") from None
 
@@ -53,22 +53,22 @@ def verify_promise(plan: Plan) -> float:
     """
     row = _row_of(plan)
     try:
-        loss = _measured(row, plan)
-        if not plan.guarantee.proved or loss <= _allowed(plan):  # else the number tells enough
+        loss = _evaluate_loss(row, plan)
+        if not plan.guarantee.proved or loss <= _allowed_loss(plan):  # else the number tells enough
             _check_words(row, plan)
     except (PromiseBroken, InputError):
         return math.inf
     return loss
 
 
-def confirmed(plan: Plan) -> Plan:
+def confirm_plan(plan: Plan) -> Plan:
     """`plan`, where all it says holds for what it draws; PromiseBroken tells what does not."""
-    return _kept(_row_of(plan), plan)
+    return _check_plan(_row_of(plan), plan)
 
 
 def loss_as_drawn(plan: Plan) -> float:
     """What `verify_promise` measures, whatever else the plan says: for plans known to be broken."""
-    return _measured(_row_of(plan), plan)
+    return _evaluate_loss(_row_of(plan), plan)
 
 
 def composition_of(plan: Plan) -> tuple[Composition, ...]:
@@ -95,11 +95,11 @@ def _row_of(plan: Plan) -> Mechanism:
     return row_named(plan.mechanism)
 
 
-def _kept(row: Mechanism, plan: Plan) -> Plan:
+def _check_plan(row: Mechanism, plan: Plan) -> Plan:
     """`plan`, its loss and its words held against what it draws."""
     with no_time_limit():
-        loss = _measured(row, plan)
-    if plan.guarantee.proved and not loss <= _allowed(plan):
+        loss = _evaluate_loss(row, plan)
+    if plan.guarantee.proved and not loss <= _allowed_loss(plan):
         raise PromiseBroken(
             f"{row.name} promised {float(plan.guarantee.amount):g} and its own check measures "
             f"{loss:g}; please report this task"
@@ -108,14 +108,14 @@ def _kept(row: Mechanism, plan: Plan) -> Plan:
     return plan
 
 
-def _measured(row: Mechanism, plan: Plan) -> float:
+def _evaluate_loss(row: Mechanism, plan: Plan) -> float:
     reason = row.refuse(plan.task)
     if reason is not None:
         raise PromiseBroken(f"{row.name} proves nothing about the task of this plan: {reason}")
     return row.loss(plan)
 
 
-def _allowed(plan: Plan) -> float:
+def _allowed_loss(plan: Plan) -> float:
     return float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE)
 
 

@@ -74,7 +74,7 @@ def usefulness(plan: Plan) -> Usefulness:
         expected = plan.body.mean_error(plan.task)
     spread = prior = None
     if error is not None:
-        spread, guesses = _spread(plan), [_guess(plan, model) for model in plan.task.family]
+        spread, guesses = _answer_range(plan), [_guess(plan, model) for model in plan.task.family]
         prior = max((guess for guess in guesses if guess is not None), default=None)
     unit = plan.task.query.unit
     words = _budget_words(plan), _noise_words(expected, spread, prior, unit)
@@ -156,7 +156,7 @@ def _noise_words(
     return None
 
 
-def _spread(plan: Plan) -> float | None:
+def _answer_range(plan: Plan) -> float | None:
     """How far apart two answers can be, for the value where it is most; None without a limit."""
     query: Any = plan.task.query
     low, high = getattr(query, "low", None), getattr(query, "high", None)
@@ -165,10 +165,10 @@ def _spread(plan: Plan) -> float | None:
         return max(float(b - a) for a, b in ends)
     if getattr(query, "variables", ()):  # a sum with weights of each variable
         return float(sum(max(row) - min(row) for row in query.weights))
-    entries = _entries(plan)
+    entries = _entry_count(plan)
     if entries is not None and hasattr(query, "edges"):  # bins of numbers: all in one, or none
         return float(entries)
-    weights = _weights(query)
+    weights = _weight_matrix(query)
     if entries is None or weights is None:
         return None
     return float(entries * (weights.max(axis=0) - weights.min(axis=0)).max())
@@ -176,17 +176,17 @@ def _spread(plan: Plan) -> float | None:
 
 def _guess(plan: Plan, model: Any) -> float | None:
     """The mean error of a guess from one model; None where it gives no law of the answer."""
-    entries, weights = _entries(plan), _weights(plan.task.query)
+    entries, weights = _entry_count(plan), _weight_matrix(plan.task.query)
     of_sum, of_answer = (getattr(model, f"{name}_variance", None) for name in ("sum", "answer"))
     if of_sum is not None and entries is not None and weights is not None:
         return NORMAL * math.sqrt(float(of_sum(weights, entries).max()))
     if of_answer is not None:
         variance = of_answer(plan.task.query)
         return None if variance is None else NORMAL * math.sqrt(float(variance.max()))
-    return _sampled(plan, model)
+    return _sampled_error(plan, model)
 
 
-def _sampled(plan: Plan, model: Any) -> float | None:
+def _sampled_error(plan: Plan, model: Any) -> float | None:
     """The same from outcomes of a law of named variables, drawn with a fixed seed."""
     names = getattr(model, "variables", ())
     if not 0 < len(names) <= MOST_VARIABLES or not hasattr(model, "sample"):
@@ -200,7 +200,7 @@ def _sampled(plan: Plan, model: Any) -> float | None:
     return float(np.abs(answers - np.median(answers, axis=0)).mean(axis=0).max())
 
 
-def _weights(query: Query) -> Floats | None:
+def _weight_matrix(query: Query) -> Floats | None:
     rows, states = getattr(query, "weights", None), getattr(query, "states", ())
     states = () if getattr(query, "variables", ()) else states  # then rows are variables
     if not isinstance(rows, tuple) or not states or len(rows) != len(states):
@@ -208,7 +208,7 @@ def _weights(query: Query) -> Floats | None:
     return np.array([[float(weight) for weight in row] for row in rows])
 
 
-def _entries(plan: Plan) -> int | None:
+def _entry_count(plan: Plan) -> int | None:
     """The public number of entries: what a mean divides by, or the most a model covers."""
     length = getattr(plan.task.query, "length", None)
     if length is not None:

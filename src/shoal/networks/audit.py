@@ -23,7 +23,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import each_entry
-from shoal.mechanisms.mixture import evaluation_slack, smoothed
+from shoal.mechanisms.mixture import evaluation_slack, smooth_laws
 from shoal.mechanisms.plans import eta_above
 from shoal.networks.exact import can_convolve_rest, laws_of_whole_sum
 from shoal.networks.laws import SecretLaws, SecretsPart, distinct_answers, secrets_part_of_table
@@ -249,7 +249,7 @@ def _density_curve(
     if seen.values.shape[1] > 1:
         return ()
     values = seen.values[:, 0].astype(np.float64)
-    density = smoothed(seen.logs[list(peak.pair)], values / setting.scale, logs=True)
+    density = smooth_laws(seen.logs[list(peak.pair)], values / setting.scale, logs=True)
     density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
     step = float(setting.query.lattice)
     return tuple(

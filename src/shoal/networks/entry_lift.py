@@ -16,7 +16,7 @@ from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, cut_short, in_time, unless_refused
 from shoal.core.task import CUT, EntryLift, LiftedModel, Query
 from shoal.core.walk import UNIT
-from shoal.mechanisms.cone import UP, PairLaws, bearable, prepare, raised, steady_leak
+from shoal.mechanisms.cone import UP, PairLaws, bearable, prepare, round_up_eta, steady_leak
 from shoal.mechanisms.lift import climb
 from shoal.mechanisms.queries import linear
 from shoal.mechanisms.variables import per_variable
@@ -258,7 +258,7 @@ class TableLift:
         little smaller (`steady_leak`).
         """
         worst = LiftedModel.at(eta, 0.0, None, 0.0, bearable(self.own[0]))
-        together, above = eta * len(self.own) * UP, raised(eta)
+        together, above = eta * len(self.own) * UP, round_up_eta(eta)
         for i, laws in enumerate(self.own):
             losses = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
             worst = larger_loss(worst, i, losses, laws.present, self.metrics[i])
@@ -333,7 +333,7 @@ class ContagionLift:
         little smaller (`steady_leak`).
         """
         worst = _person_loss(eta, 0.0, 0)
-        above = raised(eta)
+        above = round_up_eta(eta)
         for group in self.groups:
             if group.certain or eta * group.size * UP <= worst.loss:
                 continue

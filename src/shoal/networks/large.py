@@ -23,7 +23,13 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.progress import OutOfTime, doing, in_time, time_over
 from shoal.core.task import ScaleFound
 from shoal.core.walk import UNIT
-from shoal.mechanisms.mixture import NO_NOISE, TooLarge, evaluation_slack, smallest_scale, smoothed
+from shoal.mechanisms.mixture import (
+    NO_NOISE,
+    TooLarge,
+    evaluation_slack,
+    smallest_scale,
+    smooth_laws,
+)
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Elimination, plan_elimination
 from shoal.networks.large_runs import LAW_OF_SUM, RUNS, SumRun, plan_runs, weight_unit
@@ -101,7 +107,7 @@ class SumLaws(NamedTuple):
     def densities(self, steps: float) -> tuple[Floats, Floats]:
         """Return bounds of f_s(u) at every value u of the sum."""
         positions: Floats = np.arange(self.low.shape[1], dtype=np.float64) * (self.unit / steps)
-        return smoothed(self.low, positions), smoothed(self.high, positions)
+        return smooth_laws(self.low, positions), smooth_laws(self.high, positions)
 
 
 class LargeSums:

@@ -23,7 +23,16 @@ from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
 from shoal.core.walk import UNIT, Wide
-from shoal.mechanisms.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
+from shoal.mechanisms.cone import (
+    RULES,
+    UP,
+    PairLaws,
+    Rule,
+    bearable,
+    prepare,
+    round_up_eta,
+    steady_leak,
+)
 from shoal.mechanisms.lift import climb
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import (
@@ -207,7 +216,7 @@ class NetworkLift:
         The same for the same eta, independent of earlier calls, and for any that is a little
         smaller (`steady_leak`).
         """
-        at = raised(eta)
+        at = round_up_eta(eta)
         messages = self._messages(at, rule)
         part_of = {v: len(part) for part in self.net.parts for v in part}
         home = self.forest.block_of_variables()

@@ -15,7 +15,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.motion import Motion, motion_of
 from shoal.core.plan import Plan
-from shoal.core.progress import in_time, told
+from shoal.core.progress import in_time, report_progress
 from shoal.core.task import Model
 from shoal.places.events import replay
 from shoal.places.machine import LocationMachine, machine_of
@@ -314,7 +314,7 @@ def _replayed(
     joined: list[Joined] = []
     for t in range(steps):
         in_time("the attack")
-        told(t, steps)
+        report_progress(t, steps)
         stage = machine.prior(state).noise
         joined.append(joined_at(machine.places, stage, joined[-1] if joined else None))
         given = [(used[t], z) for used, answers in columns if (z := answers[t]) is not None]

@@ -20,7 +20,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.motion import FarLaw, Motion, posterior
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
-from shoal.core.progress import cut_short, in_time, time_over, told
+from shoal.core.progress import cut_short, in_time, report_progress, time_over
 from shoal.core.task import Secrets
 from shoal.mechanisms.cone import leak, prepare
 from shoal.mechanisms.table import loss_as_drawn
@@ -151,7 +151,7 @@ def _past(backward: list[Floats], metrics: list[Floats]) -> list[Floats]:
     found = [np.zeros((size, size))]
     for t in range(1, len(metrics)):
         in_time(AUDIT)
-        told(t, 2 * len(metrics))
+        report_progress(t, 2 * len(metrics))
         logs = backward[t].T
         error = ERROR + (t + 2) * (size + 2) * 2.0**-52  # FarLaw, step after step
         with np.errstate(under="ignore"):
@@ -167,7 +167,7 @@ def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
     law = None
     for t in range(len(metrics) - 2, -1, -1):
         in_time(AUDIT)
-        told(2 * len(metrics) - t, 2 * len(metrics))
+        report_progress(2 * len(metrics) - t, 2 * len(metrics))
         if law is None or not motion.homogeneous:
             law = prepare(motion.rows(first + t + 1), error=ERROR)
         found.append(_leaked(law, metrics[t + 1] + found[-1]))

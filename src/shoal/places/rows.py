@@ -17,7 +17,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.motion import motion_of, posterior
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Proof
-from shoal.core.progress import OutOfTime, in_time, no_time_limit, told
+from shoal.core.progress import OutOfTime, in_time, no_time_limit, report_progress
 from shoal.core.task import Secrets, Task, as_events
 from shoal.events.secrets import Events
 from shoal.mechanisms.plans import Mechanism
@@ -391,7 +391,7 @@ def rehearsed(plan: Plan, watch: EventWatch) -> Rehearsal:
     spent, errors, curves = [], [], []
     walks = max(1, min(MOST_WALKS, REHEARSED_STEPS // length))
     for number in range(walks):
-        told(number, walks)
+        report_progress(number, walks)
         walk = walked(machine, length, rng)
         try:
             releases = _released(plan, walk, rng)

@@ -28,7 +28,7 @@ from shoal.core.walk import Walk
 from shoal.events.automaton import Automaton, PathLaw, compile_events
 from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events
-from shoal.mechanisms.mixture import smoothed
+from shoal.mechanisms.mixture import smooth_laws
 from shoal.noise.laplace import is_zero_sum
 
 MOST_LOG_ADDITIONS = 4e9  # additions of logarithms: about a minute
@@ -152,7 +152,7 @@ def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats
     for node in range(walk.length):
         if node:
             table = _pushed(table, walk.matrix(node - 1))
-        for entry, shown in walk.brought(node):
+        for entry, shown in walk.entries_read_at(node):
             table, answers = _read(table, answers, automaton.steps[entry], shown, setting.multiples)
     last = np.logaddexp.reduce(table, axis=0)  # (automaton, answers)
     joint = [
@@ -228,7 +228,9 @@ def _curve(
         return ()
     pair = list(peak.pair)
     values = counted.answers[:, 0].astype(np.float64)
-    density = smoothed(counted.joint[pair] - prior[pair, None], values / setting.scale, logs=True)
+    density = smooth_laws(
+        counted.joint[pair] - prior[pair, None], values / setting.scale, logs=True
+    )
     density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
     step = float(setting.step)
     return tuple(

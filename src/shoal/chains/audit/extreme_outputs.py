@@ -181,7 +181,7 @@ def _sums(walk: Walk, start: Floats, nodes: int, tilt: Floats) -> tuple[list[Flo
 
 def _node_tilt(walk: Walk, node: int, tilt: Floats) -> Floats:
     """Log-factors of a node by state, (states, patterns), the largest of each pattern 0."""
-    total = np.sum([tilt[values] for _, values in walk.brought(node)], axis=0)
+    total = np.sum([tilt[values] for _, values in walk.entries_read_at(node)], axis=0)
     return np.asarray(total - total.max(axis=0))
 
 

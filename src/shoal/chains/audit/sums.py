@@ -36,7 +36,7 @@ from shoal.core.errors import Refused
 from shoal.core.progress import in_time, time_over
 from shoal.core.task import as_events
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
-from shoal.mechanisms.mixture import smoothed
+from shoal.mechanisms.mixture import smooth_laws
 from shoal.noise.laplace import is_zero_sum
 
 CURVE_POINTS = 161  # of a curve
@@ -60,7 +60,7 @@ def entry_laws(coded: Coded, initial: Floats, nodes: int) -> Iterator[EntryLaws]
     tables = forward(coded, initial)
     for node in range(nodes):
         before = next(tables)
-        for entry, shown in coded.walk.brought(node):
+        for entry, shown in coded.walk.entries_read_at(node):
             yield from _onward(coded, before, node, entry, shown, nodes)
 
 
@@ -70,7 +70,7 @@ def laws_of_node(coded: Coded, initial: Floats, node: int, nodes: int) -> Iterat
     for _ in range(node):
         next(tables)
     before = next(tables)
-    for entry, shown in coded.walk.brought(node):
+    for entry, shown in coded.walk.entries_read_at(node):
         yield from _onward(coded, before, node, entry, shown, nodes)
 
 
@@ -85,7 +85,7 @@ def density_curve(
         if law.entry == seen.entry and law.nodes == seen.nodes
     )
     width = found.laws.shape[1]
-    density = smoothed(found.laws[list(belief.pair)], np.arange(width) / scale, logs=True)
+    density = smooth_laws(found.laws[list(belief.pair)], np.arange(width) / scale, logs=True)
     density += math.log(math.tanh(0.5 / scale))  # the mass of one point of the lattice of codes
     chosen = np.unique(np.linspace(0, width - 1, min(width, CURVE_POINTS)).round().astype(int))
     entries = seen.nodes + coded.walk.order - 1

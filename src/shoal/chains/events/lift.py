@@ -213,7 +213,7 @@ class _Direction:
 
     def _moved(self, t: int) -> Floats:
         """N(y, z): how far the log-density moves with what node t brings."""
-        brought = np.stack([values for _, values in self.above.nodes.brought(t)], axis=1)
+        brought = np.stack([values for _, values in self.above.nodes.entries_read_at(t)], axis=1)
         one, two = brought[self.above.layers[t].x], brought[self.below.layers[t].x]
         return np.asarray(self.metric[one[:, None, :], two[None, :, :]].sum(axis=2) * UP)
 

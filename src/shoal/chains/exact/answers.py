@@ -18,7 +18,7 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.progress import OutOfTime, evaluation_in_time, in_time
 from shoal.mechanisms.answer_laws import LEVELS_ALIKE, Transport, lattice_gap, path_ratio
-from shoal.mechanisms.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
+from shoal.mechanisms.mixture import TooLarge, WorstOutput, grid_worst, narrow_bracket, step_over
 
 if TYPE_CHECKING:
     pass
@@ -86,7 +86,7 @@ def least_vector_scale(task: VectorSum, epsilon: float, *, lower: float | None =
         except OutOfTime:
             return high
         if above > epsilon:
-            return narrowed(loss, epsilon, (low, above), (high, below), 1e-13)[1]
+            return narrow_bracket(loss, epsilon, (low, above), (high, below), 1e-13)[1]
         high, below = low, above
     return smallest
 

@@ -26,7 +26,7 @@ from shoal.mechanisms.mixture import (
     evaluation_slack,
     largest_finite,
     smallest_scale,
-    smoothed,
+    smooth_laws,
     step_over,
     two_point_worst,
     worst_of,
@@ -109,7 +109,7 @@ class Block:
         return WorstOutput(value, group, secret, other, output)
 
     def _worst_start(self, positions: Floats, starts: Floats) -> WorstOutput:
-        density = smoothed(self.laws, positions, logs=self.logs)
+        density = smooth_laws(self.laws, positions, logs=self.logs)
         if not self.logs:
             with np.errstate(divide="ignore"):
                 density = np.log(density)

@@ -55,7 +55,7 @@ from shoal.mechanisms.cone import (
     Memory,
     Rule,
     bearable_rule,
-    raised,
+    round_up_eta,
 )
 from shoal.mechanisms.queries import linear
 
@@ -370,7 +370,7 @@ class EntryLiftOfChain:
             surveyed = self._quilts.loss(eta)
             if surveyed <= enough:
                 return surveyed
-        at = raised(eta)
+        at = round_up_eta(eta)
         found = self._at(self.own, at)
         value = found.value
         if value > enough and self._unsettled(found):
@@ -429,7 +429,7 @@ class EntryLiftOfChain:
     def _from_little(self, epsilon: float) -> float:
         """Where the eta sought may lie, by the loss at a small one."""
         try:
-            little = self._at(self.own, raised(LITTLE * epsilon / self.own.unit))
+            little = self._at(self.own, round_up_eta(LITTLE * epsilon / self.own.unit))
         except OutOfTime:
             return math.inf
         if not little.certified or little.value <= 0:  # 0: no eta tells anything
@@ -457,7 +457,7 @@ class EntryLiftOfChain:
             rough = lift.largest_eta(
                 epsilon * (1 - BUDGET_UNUSED),
                 likely=likely,
-                afresh=lambda eta: self._at(lift, raised(eta)),
+                afresh=lambda eta: self._at(lift, round_up_eta(eta)),
             )
         if rough is None:
             return None
@@ -469,12 +469,12 @@ class EntryLiftOfChain:
 
     def _afresh(self, lift: Searchable, epsilon: float, eta: float) -> LiftLoss | None:
         """The loss at about `eta`, lowered until it is at most epsilon; None where none was."""
-        found = self._at(lift, raised(eta))
+        found = self._at(lift, round_up_eta(eta))
         for _ in range(LIFT_ATTEMPTS):
             if found.value <= epsilon * (1 - BUDGET_UNUSED / 2):
                 break
             less = found.eta * (1 - BUDGET_UNUSED) * min(1.0, epsilon / found.value)
-            found = self._at(lift, raised(less))
+            found = self._at(lift, round_up_eta(less))
         return found if found.value <= epsilon else None
 
 

@@ -33,7 +33,7 @@ from shoal.contexts.audit.gap import (
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, MaskState, SegmentMask, SimulatableMask, VectorMask
 from shoal.core.codec import Floats, Ints
-from shoal.core.progress import in_time, told as told_of
+from shoal.core.progress import in_time, report_progress as told_of
 
 COARSE, FINE = 2**16, 2**32  # words a machine tells apart: it looks at 16 or at 32 bits
 MAX_DECISIONS_ASKED = 6_000  # decisions asked of the machine itself

@@ -64,7 +64,7 @@ def plain(lift: EventLift, eta: float, most: int | None) -> tuple[float, int, in
     """The larger direction's bound, programs solved, programs there are; stops after `most`."""
     assert lift.plain is not None
     head, tail = FIRST - 1, LAST
-    outer = lift.plain.added(eta, -head), lift.plain.added(eta, LENGTH - 1 - tail)
+    outer = lift.plain.added_bound(eta, -head), lift.plain.added_bound(eta, LENGTH - 1 - tail)
     bound, solved, whole = 0.0, 0, 0
     for one, two in ((lift.event, lift.other), (lift.other, lift.event)):
         whole += sum(len(one.layers[t].x) * len(two.layers[t].x) for t in range(head, tail))

@@ -210,7 +210,7 @@ def test_supports_never_rule_out_a_window_that_is_finite() -> None:
         matrix[matrix.sum(axis=1) == 0, 0] = 1
         matrix /= matrix.sum(axis=1, keepdims=True)
         task = chain_sum(np.full(size, 1 / size), matrix, np.arange(size), None)
-        hopeless = NodeBlocks(task).hopeless
+        hopeless = NodeBlocks(task).all_windows_infinite
         ruled_out += hopeless
         assert not hopeless or window_loss(task, 1.0, 8).value == math.inf
     assert 1 < ruled_out < 11

@@ -117,7 +117,7 @@ def test_a_lag_of_its_own_for_each_pair_is_a_bound_too() -> None:
     size = 17
     chain = 0.6 * np.eye(size) + 0.4 * rng.dirichlet(np.full(size, 0.5), size)
     lift = ChainLift.of(np.full(size, 1 / size), chain, 1 - np.eye(size), None)
-    entry, bound = lift.metric.scaled(0.3), lift.loss(0.3).future_limit.bound
+    entry, bound = lift.metric.scaled_by(0.3), lift.loss(0.3).future_limit.bound
     lags = (1, 2, 3)
     each = {lag: image(bound, (lag,), lift._ahead, entry, "caps") for lag in lags}
     lag_of = rng.integers(1, 4, (size, size))

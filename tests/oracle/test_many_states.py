@@ -35,7 +35,7 @@ def dense(seed: int, size: int = 6) -> Floats:
 @pytest.mark.parametrize("seed", range(6))
 def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never below the certified limit of the same rule, and near the least such number."""
-    step, entry = dense(seed), hamming(6).scaled(0.1)
+    step, entry = dense(seed), hamming(6).scaled_by(0.1)
     ahead = Ahead(Powers(step))
     plain = limit(ahead, entry, "largest")
     monkeypatch.setattr(solver, "MANY_STATES", 3)
@@ -53,7 +53,7 @@ def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPat
 
 def test_a_chain_that_never_forgets_has_no_number() -> None:
     slow = 0.999999 * np.eye(5) + 0.000001 / 5
-    found = solver._one_number(Ahead(Powers(slow)), hamming(5).scaled(1.0), None, 4.0)
+    found = solver._one_number(Ahead(Powers(slow)), hamming(5).scaled_by(1.0), None, 4.0)
     assert np.isinf(found.bound[0, 1])
     assert isinstance(found, FixedPoint)
 
@@ -118,7 +118,7 @@ def test_neighbours_never_show_less_than_all_pairs(asked: str, seed: int) -> Non
 
 def test_what_neighbours_certify_bounds_all_pairs() -> None:
     """The shortest ways lie above their own image: so they hold for every number of entries."""
-    ahead, entry = Ahead(Powers(cells(4))), hamming(16).scaled(0.05)
+    ahead, entry = Ahead(Powers(cells(4))), hamming(16).scaled_by(0.05)
     beside = ahead.beside(entry.metrics[0])
     assert beside is not None
     known = beside.bound(entry.metrics[0], 8.0)

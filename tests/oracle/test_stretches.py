@@ -24,7 +24,7 @@ WIDE = {"LONGEST": 1.0, "MOVED": 50.0, "WIDER": 1, "BY_GROUP": 0.2, "TRIED_AFTER
 @pytest.fixture(params=["as used", "wide", "tried at once"])
 def in_stretches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every chain is followed in stretches, also where steps one by one are cheap."""
-    monkeypatch.setattr(sides, "DEAR_STEPS", 0.0)
+    monkeypatch.setattr(sides, "EXPENSIVE_STEPS", 0.0)
     monkeypatch.setattr(sides, "SHORT_CHAINS", 1)
     if request.param != "as used":
         for name, value in WIDE.items():
@@ -112,7 +112,7 @@ def test_a_little_above_steps_one_by_one(
         lift = ChainLift.of(initial, step, 1 - np.eye(size), length)
         plain = lift.loss(0.01)
         with monkeypatch.context() as patch:
-            patch.setattr(sides, "DEAR_STEPS", 0.0)
+            patch.setattr(sides, "EXPENSIVE_STEPS", 0.0)
             found = lift.loss(0.01)
         assert found.stretched
         assert not plain.stretched
@@ -125,7 +125,7 @@ def test_a_short_future_in_stretches(count: int, monkeypatch: pytest.MonkeyPatch
     lift = ChainLift.of(stationary_law(step), step, 1 - np.eye(5), count + 1)
     entry = EntryMetric.of(0.004 * (1 - np.eye(5)))
     plain = future_side(lift._ahead, entry, count, "cone")
-    monkeypatch.setattr(sides, "DEAR_STEPS", 0.0)
+    monkeypatch.setattr(sides, "EXPENSIVE_STEPS", 0.0)
     found = future_side(lift._ahead, entry, count, "cone")
     assert plain.ends is None
     assert found.ends is not None
@@ -137,13 +137,13 @@ def test_a_short_future_in_stretches(count: int, monkeypatch: pytest.MonkeyPatch
 
 def test_what_lies_beyond_covers_every_later_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound found long before the law has settled holds to the end."""
-    monkeypatch.setattr(sides, "DEAR_STEPS", 0.0)
+    monkeypatch.setattr(sides, "EXPENSIVE_STEPS", 0.0)
     step = slow_chain(np.random.default_rng(3), 4, 0.98)
     side = past_of(np.eye(4)[0], step, 0.01, None)
     followed = behind(np.eye(4)[0], Powers.of(step), None)
     assert followed.settled is not None
     assert side.last < followed.settled
-    monkeypatch.setattr(sides, "DEAR_STEPS", np.inf)
+    monkeypatch.setattr(sides, "EXPENSIVE_STEPS", np.inf)
     plain = past_of(np.eye(4)[0], step, 0.01, None)
     for t in range(side.last + 1, followed.settled + 50):
         assert (side.at(t) >= plain.at(t) * (1 - 1e-6)).all()

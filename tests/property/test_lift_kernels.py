@@ -269,7 +269,7 @@ def test_a_certified_limit_lies_above_every_length(seed: int, rule: Rule) -> Non
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 5))
     ahead = Ahead(Powers(random_law(rng, size, size)))
-    entry = hamming(size).scaled(float(rng.choice([0.05, 0.5, 2.0])))
+    entry = hamming(size).scaled_by(float(rng.choice([0.05, 0.5, 2.0])))
     found = limit(ahead, entry, rule)
     if np.isfinite(found.bound).all():
         again = image(found.bound, found.lags, ahead, entry, rule)

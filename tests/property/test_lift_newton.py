@@ -66,7 +66,7 @@ def test_a_limit_rests_on_the_lags_it_names(seed: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(solver, "WORTH", 0.3)
     rng = np.random.default_rng(seed)
     chain = 0.8 * np.roll(np.eye(3), 1, axis=1) + 0.2 * rng.dirichlet(np.ones(3), 3)
-    ahead, entry = Ahead(Powers(chain)), hamming(3).scaled(1.5)
+    ahead, entry = Ahead(Powers(chain)), hamming(3).scaled_by(1.5)
     found = solver.limit(ahead, entry, "cone")
     again = image(found.bound, found.lags, ahead, entry, "cone")
     assert np.isfinite(found.bound).all()

@@ -55,7 +55,10 @@ def test_the_lags_that_are_kept_certify_the_bound(stay: float) -> None:
     chain = np.array(
         [[stay, 1 - stay, 0.0], [0.0, 0.9 * stay, 1 - 0.9 * stay], [1e-4, 0.0, 0.9999]]
     )
-    ahead, entry = Ahead(Powers(chain / chain.sum(axis=1, keepdims=True))), hamming(3).scaled(1e-3)
+    ahead, entry = (
+        Ahead(Powers(chain / chain.sum(axis=1, keepdims=True))),
+        hamming(3).scaled_by(1e-3),
+    )
     found = solver.limit(ahead, entry, "cone")
     again = image(found.bound, found.lags, ahead, entry, "cone")
     assert len(found.lags) <= solver.MOST_LAGS_KEPT
@@ -67,7 +70,7 @@ def test_the_best_lag_of_each_pair_certifies_the_image_by_all() -> None:
     """Checked by the image of what is returned: by the first lag alone it fails."""
     turning = 0.8 * np.roll(np.eye(3), 1, axis=1)
     chain = turning + 0.2 * np.random.default_rng(0).dirichlet(np.ones(3), 3)
-    entry = hamming(3).scaled(0.1)
+    entry = hamming(3).scaled_by(0.1)
     ahead, lags = Ahead(Powers(chain)), tuple(range(1, 200))
     bound = solver.limit(ahead, entry, "cone").bound * (1 + 1e-9)
     kept, lowered = solver._without_idle_lags(bound, bound, lags, ahead, entry, "cone")

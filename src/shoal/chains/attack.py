@@ -53,14 +53,14 @@ class ChainAdversary:
 
     def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
         """The posterior of every entry."""
-        coded, likelihood = self._observed(seen)
+        coded, likelihood = self._likelihood_of_sums(seen)
         joint = np.concatenate(_joints(coded, self._nodes, likelihood))
         prior = _log_priors(self._path, self._nodes)
         return Beliefs.from_joint(self._path.values, prior, joint)
 
     def over_time(self, seen: Sequence[Seen]) -> Floats:
         """The posterior of each entry given what was seen of the entries up to it."""
-        coded, _ = self._observed(seen)
+        coded, _ = self._likelihood_of_sums(seen)
         path = coded.walk
         assert path.initial is not None
         with np.errstate(divide="ignore"):
@@ -82,7 +82,7 @@ class ChainAdversary:
 
     def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
         """The data that is likeliest as a whole: Viterbi over states and sums."""
-        coded, likelihood = self._observed(seen)
+        coded, likelihood = self._likelihood_of_sums(seen)
         path, nodes = self._path, self._nodes
         if nodes * path.size * coded.width(nodes) > MOST_PATHS:
             raise Refused("the data is too long for its best path; attack a shorter stretch")
@@ -102,7 +102,7 @@ class ChainAdversary:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(path.initial[states[:, 0]]) + np.log(moves).sum(axis=1))
 
-    def _observed(self, seen: Sequence[Seen]) -> tuple[Coded, Floats]:
+    def _likelihood_of_sums(self, seen: Sequence[Seen]) -> tuple[Coded, Floats]:
         """The walk with all sums as one code, and the likelihood of each code."""
         path, nodes = self._path, self._nodes
         tilts = entries_seen(seen, self.columns)
@@ -199,10 +199,10 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
             earlier.append(pushed(entered(coded, earlier[-1], node), path.matrix(node)))
         for node in range(last - 1, first - 1, -1):
             joint = np.logaddexp.reduce(earlier[node - first] + next(later), axis=1)
-            brought = [
+            contributions = [
                 by_value(joint, shown, len(path.values)) for _, shown in path.entries_read_at(node)
             ]
-            rows.append(np.array(brought))
+            rows.append(np.array(contributions))
     return rows[::-1]
 
 

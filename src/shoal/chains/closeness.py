@@ -87,12 +87,12 @@ def _one_way(chain: MarkovChain, other: MarkovChain, count: int) -> Floats:
     def weight(t: int) -> Floats:
         return weights[t if len(weights) > 1 else 0]
 
-    before = _walk(
+    before = _iterate_steps(
         _log_ratio(chain.initial, other.initial),
         count,
         lambda t, best: _plus(best[:, None], weight(t)).max(axis=0),
     )
-    after = _walk(
+    after = _iterate_steps(
         np.zeros(len(chain.states)),
         count,
         lambda t, best: _plus(weight(count - 2 - t), best[None, :]).max(axis=1),
@@ -123,7 +123,7 @@ def _steps(chain: MarkovChain, other: MarkovChain, count: int) -> range:
     return range(1 if chain.homogeneous and other.homogeneous else count - 1)
 
 
-def _walk(start: Floats, count: int, step: Callable[[int, Floats], Floats]) -> Floats:
+def _iterate_steps(start: Floats, count: int, step: Callable[[int, Floats], Floats]) -> Floats:
     rows = [start]
     for t in range(count - 1):
         rows.append(step(t, rows[-1]))

@@ -17,8 +17,8 @@ from shoal.chains.model import (
     checked_length,
     checked_rows,
     checked_transition,
-    named,
     numbers,
+    state_names,
 )
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
@@ -60,7 +60,7 @@ class AnyInitialLaw(ChainLaw):
     ) -> Self:
         """The family from plain lists: states named 0, 1, … by default."""
         matrix = numbers(transition, "transition")
-        return cls(states=named(states, matrix), transition=matrix, length=length)
+        return cls(states=state_names(states, matrix), transition=matrix, length=length)
 
     @property
     def tied(self) -> int | None:

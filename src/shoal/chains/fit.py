@@ -52,10 +52,10 @@ def fit_chain(
     pseudo = _smoothing(smoothing)
     counts = transition_counts(data)
     _refuse_unknown_rows(counts, data, pseudo)
-    transition = _normalised(counts, pseudo)
+    transition = _normalise_counts(counts, pseudo)
     if _start(initial) == "empirical":
         firsts = [int(chain[0]) for chain in data.chains if len(chain)]
-        law = _normalised(np.bincount(firsts, minlength=len(data.states)), pseudo)
+        law = _normalise_counts(np.bincount(firsts, minlength=len(data.states)), pseudo)
     else:
         law = _stationary(transition)
     return MarkovChain(states=data.states, transition=transition, initial=law, length=length)
@@ -117,7 +117,7 @@ def fit_order(
     counts = np.bincount(_windows(data, order + 1), minlength=size ** (order + 1))
     counts = counts.reshape(size**order, size)
     _refuse_unknown_tuples(counts, data, order, pseudo)
-    conditional = _normalised(counts, pseudo)
+    conditional = _normalise_counts(counts, pseudo)
     flat = np.full(size**order, 1 / size**order)
     chain = OrderChain(
         states=data.states, order=order, conditional=conditional, initial=flat, length=length
@@ -125,7 +125,9 @@ def fit_order(
     if _start(initial) == "empirical":
         firsts = [chain_[:order] for chain_ in data.chains if len(chain_) >= order]
         digits = np.array(firsts, dtype=np.int64) @ size ** np.arange(order)[::-1]
-        return replace(chain, initial=_normalised(np.bincount(digits, minlength=len(flat)), pseudo))
+        return replace(
+            chain, initial=_normalise_counts(np.bincount(digits, minlength=len(flat)), pseudo)
+        )
     return replace(chain, initial=_stationary(chain.on_tuples().transition))
 
 
@@ -229,7 +231,7 @@ def _windows(data: Sequences, width: int) -> Ints:
     return codes
 
 
-def _normalised(counts: Ints, pseudo: Fraction) -> Floats:
+def _normalise_counts(counts: Ints, pseudo: Fraction) -> Floats:
     raised = np.asarray(counts, dtype=np.float64) + float(pseudo)
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 

@@ -87,7 +87,7 @@ class FitCheck:
         )
 
     def _order_words(self) -> str:
-        test, numbers = self.order_two, _numbers(self.order_two)
+        test, numbers = self.order_two, _statistics_text(self.order_two)
         if test.degrees == 0:
             return "Order: too few different steps to tell order 2 from order 1."
         if test.noticeable(self.bits_per_step):
@@ -144,7 +144,7 @@ def check_fit(data: Any, chain: MarkovChain, **columns: Any) -> FitCheck:
     counts = transition_counts(data)
     if not counts.any():
         raise DataError("no chain holds two entries in a row, so there is nothing to check")
-    return _checked(data, chain, counts)
+    return _compare_counts(data, chain, counts)
 
 
 def compare(context: Ints, group: Ints, following: Ints) -> OrderComparison:
@@ -170,7 +170,7 @@ def compare(context: Ints, group: Ints, following: Ints) -> OrderComparison:
     return OrderComparison(statistic, degrees, p_value, max(gain, 0.0), len(context))
 
 
-def _checked(data: Sequences, chain: MarkovChain, counts: Ints) -> FitCheck:
+def _compare_counts(data: Sequences, chain: MarkovChain, counts: Ints) -> FitCheck:
     seen = counts > 0
     log_likelihood = _log_likelihood(counts, chain.transition)
     best = _log_likelihood(counts, counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
@@ -204,14 +204,14 @@ def _log_likelihood(counts: Ints, transition: Floats) -> float:
 
 
 def _triples(data: Sequences) -> tuple[Ints, Ints, Ints]:
-    flat, place, length = _placed(data)
+    flat, place, length = _entries_and_positions(data)
     middle = np.flatnonzero((place > 0) & (place < length - 1))
     return flat[middle - 1], flat[middle], flat[middle + 1]
 
 
 def _halves(data: Sequences, *, within: bool) -> OrderComparison:
     """First steps against later steps: of each chain, or of the whole data."""
-    flat, place, length = _placed(data)
+    flat, place, length = _entries_and_positions(data)
     start = np.flatnonzero(place < length - 1)
     half = (
         place[start] * 2 >= length[start] - 1 if within else np.arange(len(start)) * 2 >= len(start)
@@ -219,7 +219,7 @@ def _halves(data: Sequences, *, within: bool) -> OrderComparison:
     return compare(flat[start], half.astype(np.int64), flat[start + 1])
 
 
-def _placed(data: Sequences) -> tuple[Ints, Ints, Ints]:
+def _entries_and_positions(data: Sequences) -> tuple[Ints, Ints, Ints]:
     """All entries in a row, each with its place in its chain and its chain's length."""
     sizes = np.array([len(chain) for chain in data.chains])
     begins = np.cumsum(sizes) - sizes
@@ -234,7 +234,7 @@ def _marginal(keys: Ints, cells: Ints, span: int = 1) -> tuple[Floats, Ints]:
     return np.asarray(sums), np.bincount(distinct // span)
 
 
-def _numbers(test: OrderComparison) -> str:
+def _statistics_text(test: OrderComparison) -> str:
     return (
         f"(G = {significant(test.statistic)} on {test.degrees} degrees of freedom, "
         f"p = {test.p_value:.2g}, {significant(test.gain_bits, 2)} bits per step gained)"
@@ -242,7 +242,7 @@ def _numbers(test: OrderComparison) -> str:
 
 
 def _drift_words(test: OrderComparison, bits_per_step: float, where: str) -> str:
-    halves, numbers = f"the first and second half of {where}", _numbers(test)
+    halves, numbers = f"the first and second half of {where}", _statistics_text(test)
     if test.degrees == 0:
         return f"Drift: too few steps to compare {halves}."
     if test.noticeable(bits_per_step):

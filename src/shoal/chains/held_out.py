@@ -116,7 +116,7 @@ def check_held_out(data: Any, chain: MarkovChain, **columns: Any) -> HeldOut:
     data = data if isinstance(data, Sequences) else entries_of(data, chain.states, **columns)
     check = check_fit(data, chain)
     counts = transition_counts(data)
-    statistic, degrees, worst = _calibrated(data, chain, counts)
+    statistic, degrees, worst = _pearson_check(data, chain, counts)
     law = data.counts() / data.total
     return HeldOut(
         steps=check.transitions,
@@ -168,7 +168,7 @@ def _looked_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
     return np.where(keys[place] == wanted, values[place], 0)
 
 
-def _calibrated(
+def _pearson_check(
     data: Sequences, chain: MarkovChain, counts: Ints
 ) -> tuple[float, int, tuple[TransitionCheck, ...]]:
     """Pearson's statistic over transitions the model calls possible, its degrees, the worst."""

@@ -123,7 +123,7 @@ class MarkovChain(ChainLaw):
         """
         transition, states = in_order(transition, states, "transition")
         matrix = numbers(transition, "transition")
-        labels = named(states, matrix)
+        labels = state_names(states, matrix)
         if isinstance(initial, str):
             if initial != "stationary":
                 raise InputError(f"initial is {initial!r}; it must be a list or 'stationary'")
@@ -332,7 +332,7 @@ def checked_length(length: int | None) -> int | None:
     return None if length is None else whole(length, "length")
 
 
-def named(states: Sequence[Any] | None, matrix: Floats) -> tuple[str, ...]:
+def state_names(states: Sequence[Any] | None, matrix: Floats) -> tuple[str, ...]:
     """Labels of the given states, or 0, 1, … for the columns of `matrix`."""
     if states is not None:
         return tuple(label(state) for state in states)
@@ -457,7 +457,7 @@ def stationary_law(transition: Floats) -> Floats:
         )
     members = list(classes[0])
     law = np.zeros(len(transition))
-    law[members] = _eliminated(transition[np.ix_(members, members)])
+    law[members] = _stationary_by_elimination(transition[np.ix_(members, members)])
     if not held(law, np.isin(np.arange(len(law)), members)):
         raise TooUnlikely(
             f"the stationary law of a state is below {LEAST_NORMAL:.2g}, which no double "
@@ -469,7 +469,7 @@ def stationary_law(transition: Floats) -> Floats:
 
 def is_reversible(transition: Floats) -> bool:
     """Whether pi(x) P(x, y) = pi(y) P(y, x) in every recurrent class, within 1e-9 of either."""
-    return all(_balanced(transition[np.ix_(g, g)]) for g in recurrent_classes(transition))
+    return all(_is_balanced(transition[np.ix_(g, g)]) for g in recurrent_classes(transition))
 
 
 def spectral_gap(transition: Floats) -> float:
@@ -487,23 +487,23 @@ def spectral_gap(transition: Floats) -> float:
     within = transition[np.ix_(members, members)]
     if len(members) == 1:
         return 1.0
-    law = _eliminated(within)
+    law = _stationary_by_elimination(within)
     if not (law >= LEAST_NORMAL).all():
         return 0.0  # some state is too unlikely for a double, so nothing is known of mixing
     root = np.sqrt(law)
     balanced = root[:, None] * within / root[None, :]
     # singular values: equal to |λ| when reversible, and sound when it is so only nearly
     second = float(np.linalg.svd(balanced, compute_uv=False)[1])
-    gap = 2.0 * (1.0 - second) if _balanced(within) else 1.0 - second**2
+    gap = 2.0 * (1.0 - second) if _is_balanced(within) else 1.0 - second**2
     return float(gap) - GAP_TOLERANCE if gap > 2 * GAP_TOLERANCE else 0.0
 
 
-def _balanced(transition: Floats) -> bool:
-    flow = _eliminated(transition)[:, None] * transition
+def _is_balanced(transition: Floats) -> bool:
+    flow = _stationary_by_elimination(transition)[:, None] * transition
     return bool((np.abs(flow - flow.T) <= REVERSIBLE_TOLERANCE * np.maximum(flow, flow.T)).all())
 
 
-def _eliminated(transition: Floats) -> Floats:
+def _stationary_by_elimination(transition: Floats) -> Floats:
     """The stationary law of an irreducible matrix by state reduction, no subtraction."""
     work = np.array(transition, dtype=np.float64)
     size = len(work)

@@ -42,7 +42,7 @@ class JumpWatch:
         self.wall, self._steady = wall, steady
         self._most, self._file = most, accepted
         self._ahead = wall() - steady()  # what the wall clock should be ahead of the steady one
-        self._found: str | None = None  # what the file held when the jump was noticed
+        self._result: str | None = None  # what the file held when the jump was noticed
 
     def expect(self, now: float) -> None:
         """Take `now` (UTC seconds) for the time it should be, whatever the wall clock says."""
@@ -60,17 +60,17 @@ class JumpWatch:
         """
         off = self.wall() - self.time
         if abs(off) <= self._most:
-            if self._found is not None:
+            if self._result is not None:
                 log.warning("the clock is right again")
-            self._found = None
+            self._result = None
             self._ahead += off
             return 0.0
-        if self._found is None:
-            self._found = self._read()
+        if self._result is None:
+            self._result = self._read()
             log.error("the clock jumped: nothing is read or closed", seconds=round(off))
-        elif self._read() != self._found:
+        elif self._read() != self._result:
             log.warning("the clock was accepted", seconds=round(off))
-            self._found = None
+            self._result = None
             self._ahead += off
             return 0.0
         return off

@@ -69,7 +69,7 @@ class _DroppedVariables:
 
     def __init__(self, net: BayesNet, part: Sequence[int], weights: list[Ints]) -> None:
         """Hold the component and the most cells a run may take, from the width of the sum."""
-        self._net, self._part, self._weights = net, tuple(part), weights
+        self._net, self._part, self._integer_weights = net, tuple(part), weights
         self._children = children_of(net.above)
         self._orders: dict[frozenset[int], SummingOrder] = {}
         self._sought = set[frozenset[int]]()
@@ -138,9 +138,11 @@ class _DroppedVariables:
         kept = tuple(v for v in self._part if v not in gone)
         order = self.best_order(gone)
         width = (
-            sum(int(self._weights[v].max()) for v in kept) // weight_unit(self._weights, kept) + 1
+            sum(int(self._integer_weights[v].max()) for v in kept)
+            // weight_unit(self._integer_weights, kept)
+            + 1
         )
-        left_out = sum(int(self._weights[v].max()) for v in gone)
+        left_out = sum(int(self._integer_weights[v].max()) for v in gone)
         return SumRun(kept, order, tuple(asked), left_out, order.cells * (width / 2 + 1))
 
     def _blamed(self, now: SummingOrder, gone: frozenset[int]) -> list[int]:
@@ -164,7 +166,7 @@ class _DroppedVariables:
     def _price(self, now: SummingOrder, gone: frozenset[int], more: frozenset[int]) -> float:
         """Weight left out for each factor of e the tables shrink by; least is best."""
         shrinks = math.log(now.cells / self.order(more).cells)
-        weight = sum(int(self._weights[v].max()) for v in more - gone)
+        weight = sum(int(self._integer_weights[v].max()) for v in more - gone)
         return weight / shrinks if shrinks > 0 else math.inf
 
 

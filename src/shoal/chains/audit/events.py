@@ -63,16 +63,16 @@ def event_beliefs(
 
     The change of odds is that against what the event is hidden against. `path` is the data.
     """
-    walk, automaton = _followed(setting)
-    if walk.initial is None or _work(setting, walk, automaton) > MOST_LOG_ADDITIONS:
+    walk, automaton = _walk_and_automaton(setting)
+    if walk.initial is None or _counting_work(setting, walk, automaton) > MOST_LOG_ADDITIONS:
         raise Refused("the belief in an event needs one law, of a chain that is short enough")
-    counted = _count(setting, walk, automaton, walk.initial)
+    counted = _count_sums(setting, walk, automaton, walk.initial)
     steps = np.asarray(output, dtype=np.float64) / float(setting.step)
     noise = -np.abs(counted.answers - steps).sum(axis=1) / setting.scale
     prior = np.logaddexp.reduce(counted.joint, axis=1)
     seen = np.logaddexp.reduce(counted.joint + noise, axis=1)
     whole = float(np.logaddexp.reduce(counted.anyway + noise))
-    told = seen - prior
+    log_ratios = seen - prior
     held = None if path is None else automaton.holds(path)
     half = len(prior) // 2
     secrets = setting.secrets
@@ -82,14 +82,14 @@ def event_beliefs(
             event,
             math.exp(prior[i]),
             math.exp(seen[i] - whole),
-            float(told[i] - told[half + i]),
+            float(log_ratios[i] - log_ratios[half + i]),
             None if held is None else bool(held[i]),
         )
         for i, (event, _) in enumerate(secrets.pairs)
     ]
 
 
-def _followed(setting: AuditCase) -> tuple[Walk, Automaton]:
+def _walk_and_automaton(setting: AuditCase) -> tuple[Walk, Automaton]:
     """The chain as a walk, and the automaton of the events and of what each is hidden against."""
     secrets, walk = setting.secrets, setting.model.walk()
     assert isinstance(secrets, Events)
@@ -104,8 +104,8 @@ def _followed(setting: AuditCase) -> tuple[Walk, Automaton]:
 
 def event_finding(setting: AuditCase) -> Finding:
     """lower ≤ loss ≤ upper for every pair of events under one chain of a given length."""
-    walk, automaton = _followed(setting)
-    if _work(setting, walk, automaton) > MOST_LOG_ADDITIONS:
+    walk, automaton = _walk_and_automaton(setting)
+    if _counting_work(setting, walk, automaton) > MOST_LOG_ADDITIONS:
         upper, notes = least_upper(setting)
         return Finding(lower=0.0, upper=upper, notes=(TOO_LONG, *notes))
     if walk.initial is not None:
@@ -123,7 +123,7 @@ def event_finding(setting: AuditCase) -> Finding:
 
 
 def _one_law(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats) -> Finding:
-    counted = _count(setting, walk, automaton, initial)
+    counted = _count_sums(setting, walk, automaton, initial)
     prior = np.logaddexp.reduce(counted.joint, axis=1)
     zero_sum = is_zero_sum(setting.noise)
     answers = counted.answers
@@ -137,13 +137,15 @@ def _one_law(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floa
     peak = evaluate(answers, counted.joint - safe, 1 / setting.scale, _pairs(len(prior)))
     if peak.value == -math.inf:
         return Finding(lower=0.0, upper=0.0)
-    told = _witness(setting, counted, prior, peak)
+    evidence = _worst_witness(setting, counted, prior, peak)
     slack = peak.slack + counted.rounding
-    lower = max(told.log_ratio - slack, 0.0)
-    return Finding(lower=lower, upper=max(peak.value + slack, lower), witness=told)
+    lower = max(evidence.log_ratio - slack, 0.0)
+    return Finding(lower=lower, upper=max(peak.value + slack, lower), witness=evidence)
 
 
-def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats) -> _CountedSums:
+def _count_sums(
+    setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats
+) -> _CountedSums:
     """Forward on (state, automaton, answer), in logarithms; answers as rows of whole numbers."""
     with np.errstate(divide="ignore"):
         table = np.log(initial)[:, None, None]  # (states, automaton, answers)
@@ -151,9 +153,11 @@ def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats
     assert walk.length is not None
     for node in range(walk.length):
         if node:
-            table = _pushed(table, walk.matrix(node - 1))
+            table = _push_forward(table, walk.matrix(node - 1))
         for entry, shown in walk.entries_read_at(node):
-            table, answers = _read(table, answers, automaton.steps[entry], shown, setting.multiples)
+            table, answers = _read_entry(
+                table, answers, automaton.steps[entry], shown, setting.multiples
+            )
     last = np.logaddexp.reduce(table, axis=0)  # (automaton, answers)
     joint = [
         np.logaddexp.reduce(last[accepted], axis=0, initial=-math.inf)
@@ -165,7 +169,7 @@ def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats
     return _CountedSums(answers, np.array(joint), anyway, 2.0**-52 * sums * (1.0 + deepest))
 
 
-def _pushed(table: Floats, matrix: Floats) -> Floats:
+def _push_forward(table: Floats, matrix: Floats) -> Floats:
     """One step of the chain."""
     found = np.full(table.shape, -math.inf)
     for x, y in np.argwhere(matrix > 0):
@@ -173,7 +177,7 @@ def _pushed(table: Floats, matrix: Floats) -> Floats:
     return found
 
 
-def _read(
+def _read_entry(
     table: Floats, answers: Ints, step: Ints, shown: Ints, weights: Ints
 ) -> tuple[Floats, Ints]:
     """One entry taken in: the automaton moves, and the answer grows by the entry's weights."""
@@ -195,7 +199,9 @@ def _pairs(facts: int) -> Bools:
     return np.asarray(np.abs(one[:, None] - one[None, :]) == half)
 
 
-def _witness(setting: AuditCase, counted: _CountedSums, prior: Floats, peak: VectorPeak) -> Witness:
+def _worst_witness(
+    setting: AuditCase, counted: _CountedSums, prior: Floats, peak: VectorPeak
+) -> Witness:
     answers = counted.answers
     output = np.clip(peak.output, answers.min(axis=0), answers.max(axis=0))
     noise = -np.abs(answers - output).sum(axis=1) / setting.scale
@@ -239,7 +245,7 @@ def _curve(
     )
 
 
-def _work(setting: AuditCase, walk: Walk, automaton: Automaton) -> float:
+def _counting_work(setting: AuditCase, walk: Walk, automaton: Automaton) -> float:
     """Additions of logarithms that counting takes, from above."""
     assert walk.length is not None
     entries = walk.length + walk.order - 1

@@ -52,7 +52,7 @@ def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
     return np.array(rows)
 
 
-def told_by_corners(
+def largest_corner_loss(
     walk: Walk, weights: Floats, decay: float, signs: Floats, upper: float
 ) -> tuple[Sighting, LearnedPair] | None:
     """The most telling corner and what it tells, evaluated from scratch; None when nothing is told.
@@ -67,9 +67,9 @@ def told_by_corners(
             break
         seen = _sighting(walk, weights, decay, signs, nodes)
         if seen is not None:
-            told = beliefs(seen)
-            if best is None or told.certain > best[1].certain:
-                best = seen, told
+            learned = beliefs(seen)
+            if best is None or learned.certain > best[1].certain:
+                best = seen, learned
         if best is not None and best[1].log_ratio >= upper * (1 - LOSS_TOLERANCE):
             break
     return best
@@ -156,12 +156,12 @@ def _products(
     forward, plain = [np.tile(start, (patterns, 1))], [start]
     for node in range(nodes - 1):
         step = walk.matrix(node)
-        forward.append(_scaled(forward[-1] * np.exp(_node_tilt(walk, node, tilt)).T @ step))
+        forward.append(_scale_rows(forward[-1] * np.exp(_node_tilt(walk, node, tilt)).T @ step))
         plain.append(plain[-1] @ step)
     backward = [np.ones((patterns, walk.size))]
     for node in range(nodes - 1, 0, -1):
         own = np.exp(_node_tilt(walk, node, tilt)).T
-        backward.append(_scaled((backward[-1] * own) @ walk.matrix(node - 1).T))
+        backward.append(_scale_rows((backward[-1] * own) @ walk.matrix(node - 1).T))
     return forward, backward[::-1], plain
 
 
@@ -185,7 +185,7 @@ def _node_tilt(walk: Walk, node: int, tilt: Floats) -> Floats:
     return np.asarray(total - total.max(axis=0))
 
 
-def _scaled(rows: Floats) -> Floats:
+def _scale_rows(rows: Floats) -> Floats:
     """Each row with a largest value of 1, unless all of it was lost."""
     most = rows.max(axis=1, keepdims=True)
     return np.asarray(rows / np.where(most > 0, most, 1.0))
@@ -210,10 +210,10 @@ def beyond_finding(setting: AuditCase, walk: Walk) -> Finding:
     notes = (*own, TOO_MANY)
     weights = setting.weights
     signs = sign_patterns(weights.shape[1], zero_sum=is_zero_sum(setting.noise))
-    found = told_by_corners(walk, weights, 1 / setting.scale, signs, upper)
+    found = largest_corner_loss(walk, weights, 1 / setting.scale, signs, upper)
     if found is None:
         return Finding(lower=0.0, upper=upper, notes=notes)
     seen, belief = found
-    told = witness(setting, seen, belief)
+    evidence = witness(setting, seen, belief)
     lower = belief.certain
-    return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
+    return Finding(lower=lower, upper=max(upper, lower), witness=evidence, notes=notes)

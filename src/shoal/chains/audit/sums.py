@@ -27,7 +27,7 @@ from shoal.audit.case import (
 from shoal.audit.exact import least_upper
 from shoal.audit.result import LOSS_TOLERANCE, Finding
 from shoal.chains.audit.events import event_finding
-from shoal.chains.audit.extreme_outputs import beyond_finding, told_by_corners
+from shoal.chains.audit.extreme_outputs import beyond_finding, largest_corner_loss
 from shoal.chains.exact.sums import ChainSum, chain_sum
 from shoal.chains.exact.whole import WholeLoss, whole_loss, whole_work
 from shoal.chains.exact.windows import SumLoss, sum_loss
@@ -117,11 +117,11 @@ def _onward(
     for last in range(node, nodes):
         if last > node:
             held = pushed(held, coded.walk.matrix(last - 1))
-        held = _shifted(held, coded.codes(last))
+        held = _add_codes(held, coded.codes(last))
         yield EntryLaws(last + 1, entry, prior, np.logaddexp.reduce(held, axis=0) - safe)
 
 
-def _shifted(held: Floats, codes: Ints) -> Floats:
+def _add_codes(held: Floats, codes: Ints) -> Floats:
     """Each state's own code added, (states, values, codes)."""
     width = held.shape[-1]
     out = np.full((*held.shape[:-1], width + int(codes.max())), -math.inf)
@@ -152,25 +152,25 @@ def scalar_finding(setting: AuditCase, walk: Walk) -> Finding:
         return beyond_finding(setting, walk)
     code, divisor = coprime(setting.multiples[:, 0])
     coded, scale = Coded(walk, code), setting.scale / divisor
-    found = _whole(coded, scale)
+    found = _compiled_loss(coded, scale)
     notes: tuple[str, ...] = ()
     if found is not None:
         upper = found.value
         if setting.close(upper):  # other windows, other roundings
             upper = min(upper, _upper(setting, coded, scale).value)
-        seen, belief = _confirmed(coded, scale, found)
+        seen, belief = _confirm_output(coded, scale, found)
     else:
-        upper, notes, seen, belief = _bounded(setting, coded, scale)
+        upper, notes, seen, belief = _bounded_loss(setting, coded, scale)
     if belief is None or seen is None or belief.log_ratio <= 0:
         return Finding(lower=0.0, upper=max(upper, 0.0), notes=notes)
-    told = witness(setting, seen._replace(output=seen.output * divisor), belief)
+    evidence = witness(setting, seen._replace(output=seen.output * divisor), belief)
     if setting.curve:
-        told = replace(told, curve=density_curve(setting, coded, seen, belief, scale))
+        evidence = replace(evidence, curve=density_curve(setting, coded, seen, belief, scale))
     lower = belief.certain
-    return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
+    return Finding(lower=lower, upper=max(upper, lower), witness=evidence, notes=notes)
 
 
-def _whole(coded: Coded, scale: float) -> WholeLoss | None:
+def _compiled_loss(coded: Coded, scale: float) -> WholeLoss | None:
     """The exact loss by compiled loops, where they apply and there is enough work for them."""
     task = _task(coded, shorter=not coded.walk.fixed)
     if not COMPILED_FROM <= whole_work(task) <= COMPILED_TO:
@@ -178,7 +178,7 @@ def _whole(coded: Coded, scale: float) -> WholeLoss | None:
     return whole_loss(task, scale)
 
 
-def _confirmed(
+def _confirm_output(
     coded: Coded, scale: float, found: WholeLoss
 ) -> tuple[Sighting | None, LearnedPair | None]:
     """The output where the loss is reached, and what it tells, evaluated by itself."""
@@ -187,14 +187,14 @@ def _confirmed(
     return seen, beliefs(seen)
 
 
-def _bounded(
+def _bounded_loss(
     setting: AuditCase, coded: Coded, scale: float
 ) -> tuple[float, tuple[str, ...], Sighting | None, LearnedPair | None]:
     """An upper bound, what it leaves out, and the most telling output that was found."""
     found = _upper(setting, coded, scale)
     whole = found.window is None and math.isfinite(found.value)
     upper, notes = (found.value, ()) if whole else least_upper(setting, found.value)
-    return upper, notes, *_seen(coded, scale, found, upper)
+    return upper, notes, *_worst_output(coded, scale, found, upper)
 
 
 def _task(coded: Coded, *, shorter: bool) -> ChainSum:
@@ -223,30 +223,32 @@ def _upper(setting: AuditCase, coded: Coded, scale: float) -> SumLoss:
     return found
 
 
-def _seen(
+def _worst_output(
     coded: Coded, scale: float, found: SumLoss, upper: float
 ) -> tuple[Sighting | None, LearnedPair | None]:
     """The most telling output that can be evaluated, and what it tells."""
     if found.value == 0:
         return None, None
     if found.window is None and found.node is not None:
-        seen = _located(coded, scale, found.node, upper)
+        seen = _worst_output_at(coded, scale, found.node, upper)
         belief = None if seen is None else beliefs(seen)
         if belief is not None and belief.log_ratio >= upper * (1 - LOSS_TOLERANCE):
             return seen, belief
     weights = coded.code[:, None].astype(np.float64)
     both = np.array([[1.0], [-1.0]])
-    best = told_by_corners(coded.walk, weights, 1 / scale, both, upper)
+    best = largest_corner_loss(coded.walk, weights, 1 / scale, both, upper)
     for search in (_on_cut_chain, _on_short_data):
         if best is not None and best[1].log_ratio >= upper * (1 - LOSS_TOLERANCE):
             break
         inside = search(coded, scale)
-        told = None if inside is None else (inside, beliefs(inside))
-        best = max(filter(None, (best, told)), key=lambda pair: pair[1].log_ratio, default=None)
+        candidate = None if inside is None else (inside, beliefs(inside))
+        best = max(
+            filter(None, (best, candidate)), key=lambda pair: pair[1].log_ratio, default=None
+        )
     return best or (None, None)
 
 
-def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | None:
+def _worst_output_at(coded: Coded, scale: float, node: int, upper: float) -> Sighting | None:
     """The output where the loss of the whole chain is reached, at full length or a shorter one."""
     walk = coded.walk
     assert walk.length is not None
@@ -364,7 +366,11 @@ def vector_finding(setting: AuditCase, walk: Walk) -> Finding:
     the exact supremum over outputs. Otherwise the lower bound is the most telling output beyond
     all answers, and the upper bound one that holds for every entry-level release.
     """
-    if walk.initial is not None and not setting.wide and _work(setting, walk) <= MOST_VECTOR_WORK:
+    if (
+        walk.initial is not None
+        and not setting.wide
+        and _sum_work(setting, walk) <= MOST_VECTOR_WORK
+    ):
         return _exact(setting, walk)
     return beyond_finding(setting, walk)
 
@@ -377,7 +383,7 @@ def radix(setting: AuditCase, nodes: int, order: int) -> Radix:
     return Radix(weights, strides.astype(np.int64))
 
 
-def _work(setting: AuditCase, walk: Walk) -> float:
+def _sum_work(setting: AuditCase, walk: Walk) -> float:
     """Points × laws × pairs of (entry, length); inf for any length."""
     if walk.length is None:
         return math.inf
@@ -406,9 +412,9 @@ def _exact(setting: AuditCase, walk: Walk) -> Finding:
         return Finding(lower=0.0, upper=0.0)
     seen = _sighting_of_vector(setting, digits, coded, best, where)
     belief = beliefs(seen)
-    told = witness(setting, seen, belief)
+    evidence = witness(setting, seen, belief)
     upper = max(best.value + best.slack, belief.certain)
-    return Finding(lower=belief.certain, upper=upper, witness=told)
+    return Finding(lower=belief.certain, upper=upper, witness=evidence)
 
 
 def _peak(setting: AuditCase, digits: Radix, law: EntryLaws) -> VectorPeak:

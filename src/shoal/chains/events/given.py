@@ -66,7 +66,7 @@ class Given:
         found = []
         known: dict[tuple[int, int, bytes, bytes], tuple[Layer, Bools]] = {}
         for t in range(self.count - 1, -1, -1):
-            step, matrix = self._step(t), nodes.matrix(max(t - 1, 0))
+            step, matrix = self._contribution(t), nodes.matrix(max(t - 1, 0))
             key = (id(step), self._which(t), met[t].tobytes(), alive.tobytes())
             if key not in known:
                 here = met[t] & alive
@@ -89,13 +89,13 @@ class Given:
             if not sure[self.layers[t].q].all():
                 return t + 1
             if t:
-                sure = np.asarray(sure[self._step(t)].all(axis=1))
+                sure = np.asarray(sure[self._contribution(t)].all(axis=1))
         return 0
 
     @cached_property
     def single_until(self) -> int:
         """The last node up to which the automaton has had one state only; -1 if not even one."""
-        several = (t for t in range(self.count) if self._count(t) > 1)
+        several = (t for t in range(self.count) if self._automaton_size(t) > 1)
         return next(several, self.count) - 1
 
     def beta(self, t: int) -> Wide:
@@ -138,7 +138,7 @@ class Given:
     def move(self, t: int) -> Floats:
         """P(Y_{t+1} = y' | Y_t = y) between the layers t and t + 1; rows may sum to less than 1."""
         here, there = self.layers[t], self.layers[t + 1]
-        goes = self._step(t + 1)[here.q][:, self.nodes.shown[there.x]] == there.q
+        goes = self._contribution(t + 1)[here.q][:, self.nodes.shown[there.x]] == there.q
         return np.asarray(np.where(goes, self.nodes.matrix(t)[np.ix_(here.x, there.x)], 0.0))
 
     def ahead(self, t: int) -> RowLaw:
@@ -174,7 +174,7 @@ class Given:
         """The relative error of a quotient of sums over `steps` steps in all."""
         return steps * (self.widest + 4) * UNIT
 
-    def _step(self, t: int) -> Ints:
+    def _contribution(self, t: int) -> Ints:
         """What the entry that node t brings does to the automaton; node 0 brings several."""
         return self.steps[t + self.nodes.order - 1]
 
@@ -185,16 +185,16 @@ class Given:
         for place, values in enumerate(nodes.first):
             q = self.steps[place][q, values]
         states = np.arange(nodes.size)
-        met = np.zeros((self._count(0), nodes.size), dtype=np.bool_)
+        met = np.zeros((self._automaton_size(0), nodes.size), dtype=np.bool_)
         met[q, states] = self.initial > 0
         found = [met]
         known: dict[tuple[int, int, bytes], Bools] = {}
         for t in range(1, self.count):
-            step, matrix = self._step(t), nodes.matrix(t - 1)
+            step, matrix = self._contribution(t), nodes.matrix(t - 1)
             key = (id(step), self._which(t), met.tobytes())
             if key not in known:
                 rows, columns = np.nonzero(_reaches(met, matrix))
-                known[key] = np.zeros((self._count(t), nodes.size), dtype=np.bool_)
+                known[key] = np.zeros((self._automaton_size(t), nodes.size), dtype=np.bool_)
                 known[key][step[rows, nodes.shown[columns]], columns] = True
             met = known[key]
             found.append(met)
@@ -204,10 +204,10 @@ class Given:
         """A number of the matrix that leads to node t: the same only for the same matrix."""
         return 0 if self.nodes.homogeneous else t
 
-    def _count(self, t: int) -> int:
+    def _automaton_size(self, t: int) -> int:
         """How many states the automaton has after node t."""
         last = t == self.count - 1
-        return len(self.accept) if last else len(self._step(t + 1))
+        return len(self.accept) if last else len(self._contribution(t + 1))
 
 
 def _upright(values: Any) -> Any:

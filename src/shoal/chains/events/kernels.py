@@ -43,8 +43,8 @@ def lower_pairs(best: Any, extra: float, upper: Any, lower: Any, weight: Any, me
         for j in range(best.shape[1]):
             if best[i, j] == -np.inf:
                 continue
-            above = _taken(upper[i], names, 0)
-            below = _taken(lower[j], names, above)
+            above = _list_possible(upper[i], names, 0)
+            below = _list_possible(lower[j], names, above)
             part = block[: above * below].reshape(above, below)
             for y in range(above):
                 for z in range(below):
@@ -61,7 +61,7 @@ def lower_pairs(best: Any, extra: float, upper: Any, lower: Any, weight: Any, me
 
 
 @njit(cache=True, error_model="numpy")
-def _taken(law: Any, names: Any, start: int) -> int:
+def _list_possible(law: Any, names: Any, start: int) -> int:
     """How many states have a positive probability; their numbers are written from `start` on."""
     count = 0
     for state in range(law.size):
@@ -88,7 +88,7 @@ def _ratio(
             continue
         if attempt == 1:
             w[:] = 1.0
-        reached, bound = _searched(p, q, weight, numbers, links)
+        reached, bound = _search_tree(p, q, weight, numbers, links)
         least = min(least, bound)
         if bound <= reached * (1.0 + CERTIFICATE_NEAR):
             break
@@ -98,7 +98,7 @@ def _ratio(
 
 
 @njit(cache=True, error_model="numpy")
-def _searched(p: Any, q: Any, weight: Any, numbers: Any, links: Any) -> tuple[float, float]:
+def _search_tree(p: Any, q: Any, weight: Any, numbers: Any, links: Any) -> tuple[float, float]:
     """The ratio of the best tree that was found from w = numbers[2], and what its flows prove."""
     above, below = weight.shape
     size = above + below
@@ -116,9 +116,9 @@ def _searched(p: Any, q: Any, weight: Any, numbers: Any, links: Any) -> tuple[fl
             break
         if not _relink(worst, net[worst] > 0.0, weight, v, parent, order, head):
             break
-        if not _scaled(v):
+        if not _scale_in_range(v):
             return 0.0, HUGE
-    return ratio, _proved(p, q, weight, v, net, parent)
+    return ratio, _proved_ratio(p, q, weight, v, net, parent)
 
 
 @njit(cache=True, error_model="numpy")
@@ -155,11 +155,11 @@ def _forest(weight: Any, v: Any, parent: Any) -> bool:
     for z in range(below):
         if parent[above + z] == -2:
             parent[above + z] = -1
-    return _scaled(v)
+    return _scale_in_range(v)
 
 
 @njit(cache=True, error_model="numpy")
-def _scaled(v: Any) -> bool:
+def _scale_in_range(v: Any) -> bool:
     """Whether v, divided by its largest entry, stays in range."""
     most = v.max()
     least = v.min()
@@ -254,7 +254,7 @@ def _relink(cut: int, rises: bool, weight: Any, v: Any, parent: Any, order: Any,
 
 
 @njit(cache=True, error_model="numpy")
-def _proved(p: Any, q: Any, weight: Any, v: Any, net: Any, parent: Any) -> float:
+def _proved_ratio(p: Any, q: Any, weight: Any, v: Any, net: Any, parent: Any) -> float:
     """max over z of Σ_y f e^V / q_z, with the tree's flows as f, each row rescaled to p."""
     above, below = weight.shape
     sent = np.zeros(above)

@@ -64,7 +64,7 @@ class EventLift:
         metric = self.metric * eta * UP
         unit = float(metric.max(initial=0.0))
         group = self.entries * unit * UP
-        outer = {n: self.plain.added(eta, n) for n in self._outer if n and self.plain}
+        outer = {n: self.plain.added_bound(eta, n) for n in self._outer if n and self.plain}
         if not self._bearable_after:
             return EventLeak(min(group, self._by_window(outer, unit)), (None, None))
         found = [
@@ -141,9 +141,9 @@ class PlainChain:
     def _behind(self) -> Behind:
         return behind(self.initial, Powers.of(self.transition), self.length - 1)
 
-    def added(self, eta: float, entries: int) -> Floats:
+    def added_bound(self, eta: float, entries: int) -> Floats:
         """What that many entries after a node, or (negative) before it, can add. Rounds up."""
-        entry, rule = self.metric.scaled(eta), bearable_rule(self.transition)
+        entry, rule = self.metric.scaled_by(eta), bearable_rule(self.transition)
         if entries < 0:
             return past_side(self._behind, entry, -entries, rule).at(-entries)
         return future_side(self._ahead, entry, entries, rule).at(entries)
@@ -162,10 +162,10 @@ class _Direction:
 
     def least(self, group: float) -> tuple[float, int | None]:
         """The least bound over the anchors, and where it is; group privacy where that is less."""
-        after, before = self._after(), self._before()
+        after, before = self._bounds_after(), self._before()
         best: tuple[float, int | None] = (group, None)
         for t in self.lift.anchors:
-            whole = self._moved(t) + after[t] + before[t]
+            whole = self._log_density_shift(t) + after[t] + before[t]
             if self.lift.any_start:
                 value = float(whole.max())
             else:
@@ -175,16 +175,21 @@ class _Direction:
                 best = (value, t)
         return best
 
-    def _after(self) -> dict[int, Floats]:
+    def _bounds_after(self) -> dict[int, Floats]:
         """W_t from the last node that matters back to the first anchor."""
         last, tail = self.above.count - 1, self.lift.tail
-        message = np.zeros(self._shape(last)) if tail == last else self._plain(tail, last - tail)
+        message = (
+            np.zeros(self._shape(last)) if tail == last else self._plain_bound(tail, last - tail)
+        )
         found = {tail: message}
         steps = _Steps()
         for t in range(tail - 1, self.lift.head - 1, -1):
             cap = (last - t) * self.unit * UP
             message = steps.leak(
-                self.above.ahead(t), self.below.ahead(t), self._moved(t + 1) + message, cap
+                self.above.ahead(t),
+                self.below.ahead(t),
+                self._log_density_shift(t + 1) + message,
+                cap,
             )
             found[t] = message
         return found
@@ -192,13 +197,16 @@ class _Direction:
     def _before(self) -> dict[int, Floats]:
         """D_t from the first anchor, or the first node, on to the last anchor."""
         head, order = self.lift.head, self.above.nodes.order
-        message = self._plain(head, -head) if head else np.zeros(self._shape(0))
+        message = self._plain_bound(head, -head) if head else np.zeros(self._shape(0))
         found = {head: message}
         steps = _Steps()
         for t in self.lift.anchors[1:]:
             cap = (t - 1 + order) * self.unit * UP
             message = steps.leak(
-                self.above.behind(t), self.below.behind(t), self._moved(t - 1) + message, cap
+                self.above.behind(t),
+                self.below.behind(t),
+                self._log_density_shift(t - 1) + message,
+                cap,
             )
             found[t] = message
         return found
@@ -206,15 +214,17 @@ class _Direction:
     def _shape(self, t: int) -> tuple[int, int]:
         return len(self.above.layers[t].x), len(self.below.layers[t].x)
 
-    def _plain(self, t: int, entries: int) -> Floats:
+    def _plain_bound(self, t: int, entries: int) -> Floats:
         """What that many entries of the chain alone, after t or (negative) before it, can add."""
         bound = self.outer[entries][np.ix_(self.above.layers[t].x, self.below.layers[t].x)]
         return np.asarray(np.minimum(bound, abs(entries) * self.unit * UP))
 
-    def _moved(self, t: int) -> Floats:
+    def _log_density_shift(self, t: int) -> Floats:
         """N(y, z): how far the log-density moves with what node t brings."""
-        brought = np.stack([values for _, values in self.above.nodes.entries_read_at(t)], axis=1)
-        one, two = brought[self.above.layers[t].x], brought[self.below.layers[t].x]
+        contributions = np.stack(
+            [values for _, values in self.above.nodes.entries_read_at(t)], axis=1
+        )
+        one, two = contributions[self.above.layers[t].x], contributions[self.below.layers[t].x]
         return np.asarray(self.metric[one[:, None, :], two[None, :, :]].sum(axis=2) * UP)
 
 
@@ -228,7 +238,7 @@ class _Steps:
         """min(cap, Λ(row y of above, row z of below; growth)) for all y and z. Rounds up."""
         from shoal.chains.events.kernels import HUGE, lower_pairs
 
-        upper, lower = bracketed(above)[0], bracketed(below)[1]
+        upper, lower = bracket_rows(above)[0], bracket_rows(below)[1]
         shape = (len(upper), *lower.shape)
         if self._memory.shape != shape:
             self._memory = np.zeros(shape)
@@ -241,7 +251,7 @@ class _Steps:
         return best
 
 
-def bracketed(law: RowLaw) -> tuple[Floats, Floats]:
+def bracket_rows(law: RowLaw) -> tuple[Floats, Floats]:
     """The rows from above and from below: what is possible but faint counts FLOOR, or nothing."""
     faint: Bools = law.possible & (law.rows < FLOOR)
     upper = np.where(faint, FLOOR, np.where(law.possible, law.rows, 0.0))

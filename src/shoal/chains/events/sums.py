@@ -128,7 +128,7 @@ class EventSum:
     @cached_property
     def _logs(self) -> AnswerPair | None:
         """The laws as logarithms, where that is quick enough."""
-        if self.weights.shape[1] > 1 or self._work(self.laws.values) > MOST_LOGS:
+        if self.weights.shape[1] > 1 or self._sum_work(self.laws.values) > MOST_LOGS:
             return None
         return self._pair(logs=True)
 
@@ -154,7 +154,7 @@ class EventSum:
 
     def _pair(self, logs: bool) -> AnswerPair:
         sides = [
-            [_counted(one, self.weights, logs) for one in _starts(side, self.any_start)]
+            [_count_slots(one, self.weights, logs) for one in _starts(side, self.any_start)]
             for side in (self.event, self.other)
         ]
         values = np.unique(np.concatenate([law.codes for side in sides for law in side]))
@@ -164,11 +164,11 @@ class EventSum:
             for row, law in zip(table, side, strict=True):
                 row[np.searchsorted(values, law.codes)] = law.masses
         roundings = max(law.roundings for side in sides for law in side)
-        answers = _decoded(values, self.weights, self.event.entries)
+        answers = _decode_sums(values, self.weights, self.event.entries)
         return AnswerPair(answers, tables[0], tables[1], roundings, logs)
 
-    def _work(self, values: Ints) -> float:
-        return _work(self.event, len(values)) + _work(self.other, len(values))
+    def _sum_work(self, values: Ints) -> float:
+        return _pair_work(self.event, len(values)) + _pair_work(self.other, len(values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +191,17 @@ def _starts(given: Given, any_start: bool) -> list[Given]:
     return found
 
 
-def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
+def _count_slots(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
     """The law of the coded sum given the event: forward on (state, automaton, sum)."""
     nodes = given.nodes
-    code = _coded(weights, given.entries)
-    brought = np.sum([code[values] for values in nodes.first], axis=0)[given.layers[0].x]
+    code = _encode_weights(weights, given.entries)
+    contributions = np.sum([code[values] for values in nodes.first], axis=0)[given.layers[0].x]
     start = given.law(0)
-    table, codes = _entered(
-        (np.log(start.rows.T) if logs else start.rows.T), np.zeros(1, dtype=np.int64), brought, logs
+    table, codes = _add_contributions(
+        (np.log(start.rows.T) if logs else start.rows.T),
+        np.zeros(1, dtype=np.int64),
+        contributions,
+        logs,
     )
     deepest = work = 0.0
     for t in range(given.count - 1):
@@ -209,8 +212,10 @@ def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
                 "than can be followed; give weights with fewer digits, ask for fewer values at "
                 "once, or use lift"
             )
-        arriving = _pushed(given.ahead_logs(t) if logs else given.ahead(t).rows, table, logs)
-        table, codes = _entered(arriving, codes, code[nodes.shown[given.layers[t + 1].x]], logs)
+        arriving = _push_forward(given.ahead_logs(t) if logs else given.ahead(t).rows, table, logs)
+        table, codes = _add_contributions(
+            arriving, codes, code[nodes.shown[given.layers[t + 1].x]], logs
+        )
         if logs:
             deepest = max(deepest, -float(table.min(initial=0.0, where=table > -math.inf)))
     masses = np.logaddexp.reduce(table, axis=0) if logs else table.sum(axis=0)
@@ -219,7 +224,7 @@ def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
     return _CountedSlots(codes, masses, roundings)
 
 
-def _pushed(rows: Floats, table: Floats, logs: bool) -> Floats:
+def _push_forward(rows: Floats, table: Floats, logs: bool) -> Floats:
     """Mass at (y', sum) from that at (y, sum)."""
     if not logs:
         return np.asarray(rows.T @ table)
@@ -230,9 +235,11 @@ def _pushed(rows: Floats, table: Floats, logs: bool) -> Floats:
     return found
 
 
-def _entered(table: Floats, codes: Ints, brought: Ints, logs: bool) -> tuple[Floats, Ints]:
+def _add_contributions(
+    table: Floats, codes: Ints, contributions: Ints, logs: bool
+) -> tuple[Floats, Ints]:
     """Every state's own contribution added to its sums, with the codes that now occur."""
-    added, which = np.unique(brought, return_inverse=True)
+    added, which = np.unique(contributions, return_inverse=True)
     grown, places = np.unique(codes[None, :] + added[:, None], return_inverse=True)
     places = places.reshape(len(added), len(codes))
     moved = np.full((len(table), len(grown)), -math.inf if logs else 0.0)
@@ -246,7 +253,7 @@ def _bases(weights: Ints, entries: int) -> list[int]:
     return [int(extent) * entries + 1 for extent in np.ptp(weights, axis=0)]
 
 
-def _coded(weights: Ints, entries: int) -> Ints:
+def _encode_weights(weights: Ints, entries: int) -> Ints:
     """One whole number for each row of weights, so that sums of them tell the sums of rows."""
     bases = _bases(weights, entries)
     if math.prod(bases) >= 2**62:
@@ -257,7 +264,7 @@ def _coded(weights: Ints, entries: int) -> Ints:
     return code
 
 
-def _decoded(codes: Ints, weights: Ints, entries: int) -> Ints:
+def _decode_sums(codes: Ints, weights: Ints, entries: int) -> Ints:
     """The sums that codes stand for, (codes, labels)."""
     columns = []
     for base in reversed(_bases(weights, entries)):
@@ -266,6 +273,6 @@ def _decoded(codes: Ints, weights: Ints, entries: int) -> Ints:
     return np.asarray(np.stack(columns[::-1], axis=1) + entries * weights.min(axis=0))
 
 
-def _work(given: Given, values: int) -> float:
+def _pair_work(given: Given, values: int) -> float:
     pairs = sum(len(a.x) * len(b.x) for a, b in zip(given.layers, given.layers[1:], strict=False))
     return pairs * values / 2.0

@@ -13,8 +13,8 @@ from shoal.chains.exact.sums import (
     ChainSum,
     PastOrFuture,
     by_secret,
-    convolved,
-    joined,
+    convolve_rows,
+    join_sides,
     no_mass,
     secrets_of,
 )
@@ -195,7 +195,7 @@ def scale_for(
     for _, _, cell in sorted(behind, reverse=True):
         found = _at_scale(cell, step, scale)
         if found.value > within:
-            scale, worst = _raised(cell, found.group, within, step, scale)
+            scale, worst = _least_scale_above(cell, found.group, within, step, scale)
             where = cell
         if scale == math.inf:
             break
@@ -212,20 +212,20 @@ def _first_scale(
     for cell in cells:
         found = _at_scale(cell, step, max(lower, guess))
         if found.value > -math.inf:
-            return *_raised(cell, found.group, epsilon, step, lower), cell
+            return *_least_scale_above(cell, found.group, epsilon, step, lower), cell
     return lower, NOTHING, None
 
 
-def _raised(
+def _least_scale_above(
     cell: Cell, group: int, epsilon: float, step: float, lower: float
 ) -> tuple[float, WorstOutput]:
     """The smallest scale from `lower` on at which a cell costs at most epsilon, and its loss."""
-    scale, push = _needed(cell.only(group), epsilon, step, lower), 2.0**-42
+    scale, push = _least_scale(cell.only(group), epsilon, step, lower), 2.0**-42
     while scale < math.inf:
         found = _at_scale(cell, step, scale)
         if found.value <= epsilon:
             return scale, found
-        needed = _needed(cell.only(found.group), epsilon, step, scale)
+        needed = _least_scale(cell.only(found.group), epsilon, step, scale)
         # all groups together round up further than one alone, at tiny budgets by much of epsilon
         scale, push = max(needed, scale * (1 + push)), 2 * push
     return math.inf, WorstOutput(math.inf, group)
@@ -236,7 +236,7 @@ def _at_scale(cell: Cell, step: float, scale: float) -> WorstOutput:
     return cell.at(decay).worst(decay)
 
 
-def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:
+def _least_scale(cell: Cell, epsilon: float, step: float, lower: float) -> float:
     """The smallest scale of one cell; inf when the facts held reveal too much by themselves."""
 
     def loss(scale: float) -> float:
@@ -278,7 +278,7 @@ def from_start(
 ) -> Block:
     """One node whose past is taken whole, for each of the facts held after it."""
     secrets = secrets_of(task, label)
-    laws = _laws(left, right, task.weights_at(node), label, secrets, logs, compiled)
+    laws = _joint_laws(left, right, task.weights_at(node), label, secrets, logs, compiled)
     states = np.logaddexp.reduce(left.table, axis=-1) if logs else left.table.sum(axis=-1)
     nodes = np.array([node])
     block = _given_secret(task, laws, states, left, right, nodes, label, logs)
@@ -299,9 +299,9 @@ def whole_nodes(
     sums = [np.logaddexp.reduce(t, axis=-1) if logs else t.sum(axis=-1) for t in tables]
     last_left, last_right = sides[-1][0], sides[0][1]
     left = PastOrFuture(
-        last_left.table, np.concatenate([s.reach for s, _ in sides]), *_plain(last_left)
+        last_left.table, np.concatenate([s.reach for s, _ in sides]), *_entries_and_steps(last_left)
     )
-    right = PastOrFuture(last_right.table, last_right.reach, *_plain(last_right))
+    right = PastOrFuture(last_right.table, last_right.reach, *_entries_and_steps(last_right))
     states = np.concatenate(sums)
     return _given_secret(task, laws, states, left, right, nodes, task.label, logs)
 
@@ -313,7 +313,7 @@ def _add_whole(law: Floats, left: Floats, right: Floats, task: ChainSum, logs: b
     for state, (secret, weight) in enumerate(shown):
         for start in range(len(left)):
             if logs:
-                row = convolved(left[start, state], right[state], logs=True)
+                row = convolve_rows(left[start, state], right[state], logs=True)
                 target = law[start, secret, weight : weight + len(row)]
                 np.logaddexp(target, row, out=target)
             else:
@@ -321,7 +321,7 @@ def _add_whole(law: Floats, left: Floats, right: Floats, task: ChainSum, logs: b
                 law[start, secret, weight : weight + len(row)] += row
 
 
-def _plain(side: PastOrFuture) -> tuple[Ints, int]:
+def _entries_and_steps(side: PastOrFuture) -> tuple[Ints, int]:
     return side.entries, side.steps
 
 
@@ -343,13 +343,13 @@ def _given_secret(
     secrets, futures = laws.shape[3], laws.shape[2]
     known = by_secret(left.reach, label, secrets)
     totals = np.where(known, _log_totals(states, label, secrets, logs), -math.inf)
-    depth = _depth(laws, _rows(left, right, label, secrets), logs)
+    depth = _depth(laws, _possible_rows(left, right, label, secrets), logs)
     starts = None
     if task.initial is None:
         starts = np.repeat(totals, futures, axis=0)
         laws = np.swapaxes(laws, 1, 2).reshape(-1, laws.shape[1], secrets, laws.shape[-1])
     else:
-        laws = _divided(laws[:, 0], totals, logs).reshape(-1, secrets, laws.shape[-1])
+        laws = _condition_on_secret(laws[:, 0], totals, logs).reshape(-1, secrets, laws.shape[-1])
     return Block(
         laws=laws,
         logs=logs,
@@ -362,7 +362,7 @@ def _given_secret(
     )
 
 
-def tied(
+def joint_block(
     task: ChainSum,
     left: PastOrFuture,
     right: PastOrFuture,
@@ -373,11 +373,11 @@ def tied(
 ) -> Block:
     """All nodes with the same held states before them: joint laws, and the offsets of each pair."""
     secrets = secrets_of(task, task.label)
-    laws = _laws(left, right, task.weights, task.label, secrets, logs, compiled)
+    laws = _joint_laws(left, right, task.weights, task.label, secrets, logs, compiled)
     laws = laws.reshape(-1, secrets, laws.shape[-1])
     compared = offset > -math.inf
     asked = np.asarray(compared.any(axis=0) | compared.any(axis=1))
-    rows = _rows(left, right, task.label, secrets).reshape(laws.shape[:-1]) & asked
+    rows = _possible_rows(left, right, task.label, secrets).reshape(laws.shape[:-1]) & asked
     depth, roundings = _depth(laws, rows, logs), _roundings(left, right, laws, logs)
     levels, excess = _levels(offset, asked)
     if (
@@ -413,16 +413,16 @@ def per_node(
     `marginals` and `possible` are (nodes, states), `held` (nodes, states `lag` earlier).
     """
     secrets = secrets_of(task, task.label)
-    laws = _laws(left, right, task.weights, task.label, secrets, logs, False)
+    laws = _joint_laws(left, right, task.weights, task.label, secrets, logs, False)
     laws = np.where(held[:, :, None, None, None], laws, -math.inf if logs else 0.0)
     known = by_secret(possible, task.label, secrets)
     totals = np.full(known.shape, -math.inf)
     with np.errstate(divide="ignore"):
         for state, secret in enumerate(task.label.tolist()):
             totals[:, secret] = np.logaddexp(totals[:, secret], np.log(marginals[:, state]))
-    rows = _rows(left, right, task.label, secrets) & held[:, :, None, None]
+    rows = _possible_rows(left, right, task.label, secrets) & held[:, :, None, None]
     depth = _depth(laws, rows & known[:, None, None], logs)
-    laws = _divided(laws, totals[:, None], logs).reshape(-1, secrets, laws.shape[-1])
+    laws = _condition_on_secret(laws, totals[:, None], logs).reshape(-1, secrets, laws.shape[-1])
     copies = len(laws) // len(nodes)
     lost = bool((totals[known] < math.log(NEEDS_LOGARITHMS)).any())
     return Block(
@@ -454,7 +454,7 @@ def _levels(offset: Floats, asked: Bools) -> tuple[Floats, float]:
     return levels, max(float(beyond.max()), 0.0) + 2.0**-50 * float(1 + np.abs(inner).max())
 
 
-def _laws(
+def _joint_laws(
     left: PastOrFuture,
     right: PastOrFuture,
     weights: Ints,
@@ -464,13 +464,15 @@ def _laws(
     compiled: bool,
 ) -> Floats:
     """Joint laws (nodes, held before, held after, secret, sum), without columns that are all 0."""
-    laws = joined(left.table, right.table, weights, label, secrets, logs=logs, compiled=compiled)
+    laws = join_sides(
+        left.table, right.table, weights, label, secrets, logs=logs, compiled=compiled
+    )
     filled = (laws > (-math.inf if logs else 0.0)).any(axis=(0, 1, 2, 3))
     width = int(np.flatnonzero(filled)[-1]) + 1 if filled.any() else 1
     return laws[..., :width]
 
 
-def _rows(left: PastOrFuture, right: PastOrFuture, label: Ints, secrets: int) -> Bools:
+def _possible_rows(left: PastOrFuture, right: PastOrFuture, label: Ints, secrets: int) -> Bools:
     """Which of those laws are not identically zero."""
     return by_secret(left.reach[:, :, None] & right.reach[:, None], label, secrets)
 
@@ -486,7 +488,7 @@ def _log_totals(states: Floats, label: Ints, secrets: int, logs: bool) -> Floats
     return totals
 
 
-def _divided(laws: Floats, totals: Floats, logs: bool) -> Floats:
+def _condition_on_secret(laws: Floats, totals: Floats, logs: bool) -> Floats:
     """Laws given the secret: (nodes, held.., secrets, sum) over (nodes, 1, secrets) in logs."""
     safe = np.where(totals > -math.inf, totals, 0.0)
     shape = (*safe.shape[:1], *(1,) * (laws.ndim - 3), safe.shape[-1], 1)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.chains.exact.blocks import INSIDE, Block, Cell, from_start, per_node, tied, whole_nodes
+from shoal.chains.exact.blocks import (
+    INSIDE,
+    Block,
+    Cell,
+    from_start,
+    joint_block,
+    per_node,
+    whole_nodes,
+)
 from shoal.chains.exact.sums import (
     HELD,
     ChainSum,
@@ -160,7 +168,7 @@ class NodeBlocks:
         return most
 
     @cached_property
-    def hopeless(self) -> bool:
+    def all_windows_infinite(self) -> bool:
         """Whether every window is infinite, because the chain never forgets: decided by supports.
 
         From some state that is possible again and again one value of an entry is reached in n steps
@@ -201,7 +209,7 @@ class NodeBlocks:
             from shoal.chains.exact.past_future import PastFutureBound
 
             apart = PastFutureBound(self.task, self.marginals)
-            if self.hopeless and (length is None or not apart.affordable(length)):
+            if self.all_windows_infinite and (length is None or not apart.affordable(length)):
                 return None
             return apart
         return self._apart
@@ -340,14 +348,14 @@ class NodeBlocks:
     def _tied_block(self, size: int, tie: Tie, rest: int, *, logs: bool) -> Block:
         """All nodes with a state held before them, and after them too unless `rest` are left."""
         left = self.sides.held_before(np.zeros(1, np.int64), size, logs=logs).holding(tie.held)
-        right = self._after(np.zeros(1, np.int64), size, rest, logs)
+        right = self._future_side(np.zeros(1, np.int64), size, rest, logs)
         compiled = self.numbers(size) > COMPILED
-        return tied(self.task, left, right, tie.offset, logs=logs, compiled=compiled)
+        return joint_block(self.task, left, right, tie.offset, logs=logs, compiled=compiled)
 
     def _node_block(self, size: int, nodes: Ints, rest: int, *, logs: bool) -> Block:
         """The same for nodes that each have their own matrices."""
         left = self.sides.held_before(nodes - size, size, logs=logs)
-        right = self._after(nodes, size, rest, logs)
+        right = self._future_side(nodes, size, rest, logs)
         laws, possible = self._own_marginals
         return per_node(
             self.task,
@@ -360,7 +368,7 @@ class NodeBlocks:
             logs=logs,
         )
 
-    def _after(self, nodes: Ints, size: int, rest: int, logs: bool) -> PastOrFuture:
+    def _future_side(self, nodes: Ints, size: int, rest: int, logs: bool) -> PastOrFuture:
         if rest == HELD:
             return self.sides.held_after(nodes, size, logs=logs)
         return self.sides.future(int(nodes[0]), [rest], size, logs=logs)
@@ -411,7 +419,7 @@ def follow(task: ChainSum) -> Marginals:
     law, alive = task.initial, task.initial > 0
     laws, supports = [law], [alive]
     target = _limit_law(matrix, alive)
-    while len(laws) < limit and _spread(law, target, alive) > MARGINALS_SETTLED:
+    while len(laws) < limit and _log_ratio_range(law, target, alive) > MARGINALS_SETTLED:
         after = (matrix[alive] > 0).any(axis=0)
         law = law @ matrix
         if not np.array_equal(after, alive):
@@ -424,7 +432,7 @@ def follow(task: ChainSum) -> Marginals:
         secrets=by_secret(possible, task.label, secrets),
         states=possible,
         later=None if target is None else _log_by_secret(target, task.label, secrets),
-        spread=_spread(law, target, alive),
+        spread=_log_ratio_range(law, target, alive),
         slack=2.0**-50 * (len(laws) + task.states**2) * (task.states + 2),
     )
 
@@ -477,7 +485,7 @@ def every_start_ties(task: ChainSum, lag: int) -> tuple[Tie, ...]:
     ratios = np.where(shown[:, None, :], ratios, -math.inf).max(axis=0)
     ever = np.asarray(shown.any(axis=0))
     slack = 2.0**-50 * (lag + 1) * (task.states + 2)
-    offset = _asked(task, ratios + slack, ever[:, None] & ever[None, :])
+    offset = _possible_offsets(task, ratios + slack, ever[:, None] & ever[None, :])
     return (Tie(np.ones(task.states, dtype=np.bool_), offset),)
 
 
@@ -492,22 +500,22 @@ def _largest_ratios(task: ChainSum, known: Marginals, nodes: Ints) -> Floats:
         both = possible & possible[:, secret, None]
         rows.append(np.where(both, ratio, -math.inf).max(axis=0, initial=-math.inf))
     table = np.array(rows)
-    return _asked(task, table + known.slack, table > -math.inf)
+    return _possible_offsets(task, table + known.slack, table > -math.inf)
 
 
 def _later_ratios(task: ChainSum, known: Marginals) -> Floats:
     """The bound for nodes that were not followed."""
     if known.later is None:
         everything = np.full((known.logs.shape[1],) * 2, math.inf)
-        return _asked(task, everything, np.ones_like(everything, dtype=np.bool_))
+        return _possible_offsets(task, everything, np.ones_like(everything, dtype=np.bool_))
     possible = known.secrets[-1]
     with np.errstate(invalid="ignore"):
         ratio = known.later[None, :] - known.later[:, None] + known.spread
     both = possible[None, :] & possible[:, None]
-    return _asked(task, np.where(both, ratio, 0.0) + known.slack, both)
+    return _possible_offsets(task, np.where(both, ratio, 0.0) + known.slack, both)
 
 
-def _asked(task: ChainSum, offset: Floats, both: Bools) -> Floats:
+def _possible_offsets(task: ChainSum, offset: Floats, both: Bools) -> Floats:
     """Offsets of the pairs that are possible and asked for; no cost from a value to itself."""
     if task.offset is not None:
         both = both & (task.offset > -math.inf)
@@ -526,7 +534,7 @@ def _limit_law(matrix: Floats, alive: Bools) -> Floats | None:
     return law
 
 
-def _spread(law: Floats, target: Floats | None, alive: Bools) -> float:
+def _log_ratio_range(law: Floats, target: Floats | None, alive: Bools) -> float:
     """log max - log min of law / target over the possible states."""
     if target is None:
         return math.inf

@@ -44,7 +44,7 @@ class Ends:
         some d and r are looked at, each of them a length the task covers: never above the true
         loss but for rounding.
         """
-        before, after = self._counts
+        before, after = self._entry_counts
         after, future = _changing(after, self._futures(decay, after))
         before, past = _changing(before, self._pasts(decay, before))
         shape = (2, len(before), len(after))
@@ -57,10 +57,10 @@ class Ends:
                 known = np.isfinite(level)
                 high = np.where(known, np.fmax(high, level), high)
                 low = np.where(known, np.fmin(low, level), low)
-            told = high - low
+            log_ratios = high - low
         if self.task.length is not None:
-            told[:, before[:, None] + after >= self.task.length] = -math.inf
-        return float(told.max())
+            log_ratios[:, before[:, None] + after >= self.task.length] = -math.inf
+        return float(log_ratios.max())
 
     def least_scale(self, epsilon: float) -> float:
         """The scale at which the two ends lose epsilon: no scale below keeps the promise.
@@ -74,7 +74,9 @@ class Ends:
             self._scales = {epsilon: self.task.step * found}
         return self._scales[epsilon]
 
-    def held(self, size: int, decay: float, groups: Sequence[Bools]) -> tuple[Floats, list[Floats]]:
+    def held_ratios(
+        self, size: int, decay: float, groups: Sequence[Bools]
+    ) -> tuple[Floats, list[Floats]]:
         """At ±∞, windows of `size` with a state held beyond: log-ratios (future, past) of pairs.
 
         max over z of log H(x, z)/H(x', z), the entry's own weight included, (k, k), and for each
@@ -85,11 +87,15 @@ class Ends:
         moments = np.matmul(self.task.matrices[0], self._power(own, size - 1))
         with np.errstate(divide="ignore"):
             logs, tilts = np.log(moments), np.log(own)
-        future = _widest(np.swapaxes(logs + tilts[:, :, None], 1, 2).reshape(-1, logs.shape[1]))
-        return future, [_widest(logs[:, group].reshape(-1, logs.shape[1])) for group in groups]
+        future = _largest_differences(
+            np.swapaxes(logs + tilts[:, :, None], 1, 2).reshape(-1, logs.shape[1])
+        )
+        return future, [
+            _largest_differences(logs[:, group].reshape(-1, logs.shape[1])) for group in groups
+        ]
 
     @cached_property
-    def _counts(self) -> tuple[Ints, Ints]:
+    def _entry_counts(self) -> tuple[Ints, Ints]:
         """The numbers of entries before, and after, that are looked at."""
         length = self.task.length
         last = FARTHEST_ENTRY if length is None else length - 1
@@ -114,7 +120,7 @@ class Ends:
         """f_r(x) with the entry's own weight, up to a constant: (r, 2, states)."""
         own = self._tilts(decay)
         steps = _Powers(self.task.matrices[0] * own[:, None, :])
-        rows = _followed(np.ones((2, self.task.states, 1)), counts, steps.onto)
+        rows = _vectors_after(np.ones((2, self.task.states, 1)), counts, steps.onto)
         return np.asarray(rows[..., 0] * own)
 
     def _pasts(self, decay: float, counts: Ints) -> Floats:
@@ -125,7 +131,7 @@ class Ends:
         # the first state may hold several entries: its weight beyond that of one goes before it
         more = SIGNS[:, None] * (self.task.first_weights - self.task.weights) * decay
         starts = np.stack([*(first * np.exp(more - more.max(axis=1, keepdims=True))), first])
-        return np.asarray(_followed(starts[:, None], counts, _Powers(steps).behind)[:, :, 0])
+        return np.asarray(_vectors_after(starts[:, None], counts, _Powers(steps).behind)[:, :, 0])
 
     def _power(self, own: Floats, steps: int) -> Floats:
         """(diag(own) P)^steps, up to a constant."""
@@ -142,23 +148,23 @@ class _Powers:
     def onto(self, columns: Floats, steps: int) -> Floats:
         """M^steps · columns."""
         for matrix in self._binary(steps):
-            columns = _scaled(np.matmul(matrix, columns))
+            columns = _scale_matrices(np.matmul(matrix, columns))
         return columns
 
     def behind(self, rows: Floats, steps: int) -> Floats:
         """rows · M^steps."""
         for matrix in self._binary(steps):
-            rows = _scaled(np.matmul(rows, matrix))
+            rows = _scale_matrices(np.matmul(rows, matrix))
         return rows
 
     def _binary(self, steps: int) -> list[Floats]:
         while steps >> len(self._doubled):
             last = self._doubled[-1]
-            self._doubled.append(_scaled(np.matmul(last, last)))
+            self._doubled.append(_scale_matrices(np.matmul(last, last)))
         return [matrix for bit, matrix in enumerate(self._doubled) if steps >> bit & 1]
 
 
-def _followed(start: Floats, counts: Ints, onward: Callable[[Floats, int], Floats]) -> Floats:
+def _vectors_after(start: Floats, counts: Ints, onward: Callable[[Floats, int], Floats]) -> Floats:
     """The vectors after each of the increasing `counts` of steps."""
     rows, known = [], 0
     for count in counts.tolist():
@@ -179,13 +185,13 @@ def _changing(counts: Ints, rows: Floats) -> tuple[Ints, Floats]:
     return counts[kept], rows[kept]
 
 
-def _scaled(matrices: Floats) -> Floats:
+def _scale_matrices(matrices: Floats) -> Floats:
     """Each divided by its largest entry, unless all of it was lost."""
     largest = matrices.max(axis=(1, 2), keepdims=True)
     return np.asarray(matrices / np.where(largest > 0, largest, 1.0))
 
 
-def _widest(rows: Floats) -> Floats:
+def _largest_differences(rows: Floats) -> Floats:
     """max over the rows of row[x] - row[x'], (k, k); never all at once: that is k³ numbers."""
     widest = np.full((rows.shape[1],) * 2, -math.inf)
     with np.errstate(invalid="ignore"):

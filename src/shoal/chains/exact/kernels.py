@@ -124,7 +124,7 @@ class Moves(NamedTuple):
 def bridge_table(matrix: Floats, moves: Moves, weights: Ints, steps: int) -> Floats:
     """P(X_steps = z, sum strictly between = c | X_0 = x), (x, z, c); `moves` is `matrix`
     transposed."""
-    size, reach = len(matrix), _largest(weights)
+    size, reach = len(matrix), _largest_weight(weights)
     width = (steps - 1) * reach + 1
     table, wide = np.zeros((size, size, width)), np.zeros((size, width + 2 * reach))
     nothing = np.zeros(reach + 1)
@@ -140,7 +140,7 @@ def bridge_table(matrix: Floats, moves: Moves, weights: Ints, steps: int) -> Flo
 
 
 @nb.njit(cache=True)
-def _largest(weights: Ints) -> int:
+def _largest_weight(weights: Ints) -> int:
     largest = 0
     for weight in weights:
         largest = max(largest, weight)
@@ -173,7 +173,7 @@ def held_future(table: Floats, weights: Ints, keep: float, chosen: Ints) -> Floa
     constraint, c/0 infinite.
     """
     size, _, width = table.shape
-    total = width + _largest(weights)
+    total = width + _largest_weight(weights)
     law, density = np.zeros(total), np.zeros((size, total))
     best = np.zeros((2, len(chosen), size))
     for z in range(size):
@@ -217,7 +217,7 @@ def whole_side(
     `start` is the total of each state at first; `own` moves each state by its own weight before
     the comparison. Returns what `_compare` has for each number of entries.
     """
-    size, reach = len(weights), _largest(weights)
+    size, reach = len(weights), _largest_weight(weights)
     width = (counts - 1) * reach + 1
     near, wide = np.zeros((size, width)), np.zeros((size, width + 2 * reach))
     ratios, moved = np.zeros((counts, 2, len(chosen), size)), np.zeros((size, width + reach))
@@ -284,20 +284,20 @@ def _compare(density: Floats, count: int, chosen: Ints, best: Floats) -> None:
     for begin in range(0, count, VALUES_TOGETHER):
         end = min(begin + VALUES_TOGETHER, count)
         for place in range(len(chosen)):
-            lost = _inverted(density[chosen[place]], begin, end, inverse)
+            lost = _invert_row(density[chosen[place]], begin, end, inverse)
             for x in range(size):
-                found = _steepest(density[x], inverse, begin, end, lost)
+                found = _largest_product(density[x], inverse, begin, end, lost)
                 best[0, place, x] = max(best[0, place, x], found)
         if len(chosen) < size:
             for x in range(size):
-                lost = _inverted(density[x], begin, end, inverse)
+                lost = _invert_row(density[x], begin, end, inverse)
                 for place in range(len(chosen)):
-                    found = _steepest(density[chosen[place]], inverse, begin, end, lost)
+                    found = _largest_product(density[chosen[place]], inverse, begin, end, lost)
                     best[1, place, x] = max(best[1, place, x], found)
 
 
 @nb.njit(cache=True)
-def _inverted(row: Floats, begin: int, end: int, inverse: Floats) -> bool:
+def _invert_row(row: Floats, begin: int, end: int, inverse: Floats) -> bool:
     """Into inverse: 1/row from begin to end; whether some of them are infinite."""
     lost = False
     for c in range(begin, end):
@@ -310,7 +310,7 @@ def _inverted(row: Floats, begin: int, end: int, inverse: Floats) -> bool:
 
 
 @nb.njit(cache=True)
-def _steepest(row: Floats, inverse: Floats, begin: int, end: int, lost: bool) -> float:
+def _largest_product(row: Floats, inverse: Floats, begin: int, end: int, lost: bool) -> float:
     """The largest row[c]·inverse[c - begin]; zeros of the row count as 0 whatever the inverse."""
     if lost:
         found = 0.0
@@ -413,7 +413,7 @@ def worst_law(
     length, size, width = past.shape
     secrets = possible.shape[1]
     laws, density = np.zeros((secrets, width)), np.zeros((secrets, width))
-    best, told, least, most = -1.0, -1.0, np.inf, 0.0
+    best, best_kept, least, most = -1.0, -1.0, np.inf, 0.0
     node, after, top, bottom, output = 0, 0, 0, 0, 0
     reach, first_reach = weights.max(), first_weights.max()
     chance = _chances(past, label, secrets)
@@ -438,8 +438,8 @@ def worst_law(
                 most, least = max(most, high), min(least, low)
                 if high > best * low:
                     best = high / low if low > 0.0 else np.inf
-                    if best > told * EQUAL:  # among equals the first one is told
-                        told = best
+                    if best > best_kept * EQUAL:  # among equals the first one is told
+                        best_kept = best
                         node, after, top, bottom, output = i, rest, above, below, u
     rarest = np.inf
     for i in range(length):

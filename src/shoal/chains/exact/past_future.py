@@ -64,7 +64,7 @@ class PastFutureBound:
 
         Only ±∞ is looked at, so `loss` may still be larger. The whole chain counts as a window.
         """
-        last = self._last
+        last = self._last_node
         size, known = SMALLEST_WINDOW, [math.inf, math.inf, self.least_held(SMALLEST_WINDOW, decay)]
         low = size // 2
         while not self._holds(size, decay, target, known[-1]):
@@ -99,7 +99,7 @@ class PastFutureBound:
         """The same for each pair of states, (k, k)."""
         evaluation_in_time(EXACT_LOSS)
         ties = self._ties(size)
-        future, pasts = self.ends.held(size, decay, [tie.held for tie in ties])
+        future, pasts = self.ends.held_ratios(size, decay, [tie.held for tie in ties])
         best = np.full_like(future, -math.inf)
         for past, tie in zip(pasts, ties, strict=True):
             with np.errstate(invalid="ignore"):
@@ -111,14 +111,18 @@ class PastFutureBound:
 
         0 when the chain has no such node. Much less work: one table serves every scale.
         """
-        if self._last is not None and 2 * size > self._last:
+        if self._last_node is not None and 2 * size > self._last_node:
             return 0.0
 
-        def held() -> LossBound:
-            found = self._held(size, decay)
-            return LossBound(math.inf) if found is None else _steepest([found[0]], [found[1]], None)
+        def held_bound() -> LossBound:
+            found = self._held_ratios(size, decay)
+            return (
+                LossBound(math.inf)
+                if found is None
+                else _steepest_pair([found[0]], [found[1]], None)
+            )
 
-        return self._compared(size, decay, held).value
+        return self._compare_pair(size, decay, held_bound).value
 
     def loss(self, size: int, decay: float) -> LossBound:
         """An upper bound of the loss at noise exp(-decay·|j|) from windows of `size`.
@@ -127,10 +131,10 @@ class PastFutureBound:
         to `size` - 1 entries of a side are taken whole, and beyond a state is held. Rounds up.
         inf where plain doubles are not deep enough.
         """
-        count = size if self._last is None else min(size, self._last + 1)
+        count = size if self._last_node is None else min(size, self._last_node + 1)
         if not _deep_enough(self._span(count, decay)):
             return LossBound(math.inf)
-        return self._compared(size, decay, lambda: self._sides(size, count, decay))
+        return self._compare_pair(size, decay, lambda: self._sides(size, count, decay))
 
     def _sides(self, size: int, count: int, decay: float) -> LossBound:
         """`loss` by way of the states chosen."""
@@ -139,15 +143,15 @@ class PastFutureBound:
         if pasts is None:
             return LossBound(math.inf)
         futures: list[Floats | Ratios] = list(self._whole_futures(count, decay))
-        if self._last is None or self._last >= size:
-            held = self._held(size, decay)
+        if self._last_node is None or self._last_node >= size:
+            held = self._held_ratios(size, decay)
             if held is None:
                 return LossBound(math.inf)
             futures.append(np.maximum(_pairs(futures[-1]), held[0]))
             pasts.append(held[1])
-        return _steepest(futures, pasts, self._last)
+        return _steepest_pair(futures, pasts, self._last_node)
 
-    def _compared(self, size: int, decay: float, bound: Callable[[], LossBound]) -> LossBound:
+    def _compare_pair(self, size: int, decay: float, bound: Callable[[], LossBound]) -> LossBound:
         """`bound`, with so many states chosen that the pair it is for was compared itself.
 
         Pairs are bounded by way of the states chosen (log D_x/D_x' ≤ log D_x/D_c + log D_c/D_x'),
@@ -170,12 +174,12 @@ class PastFutureBound:
 
     def affordable(self, size: int, limit: float = MAX_TABLE) -> bool:
         """Whether windows of `size` cost no more work and memory than is allowed."""
-        whole = self._last is not None and size > self._last
+        whole = self._last_node is not None and size > self._last_node
         most = _most_whole(self.task, self._moves(False).cost) if whole else self.widest(limit)
         return size <= most
 
     @property
-    def _last(self) -> int | None:
+    def _last_node(self) -> int | None:
         return None if self.task.length is None else self.task.length - 1
 
     def _holds(self, size: int, decay: float, target: float, held: float) -> bool:
@@ -187,7 +191,7 @@ class PastFutureBound:
         return size * self.task.reach * decay
 
     def _ties(self, size: int) -> tuple[Tie, ...]:
-        return held_ties(self.task, self._marginals, size, size, self._last)
+        return held_ties(self.task, self._marginals, size, size, self._last_node)
 
     def _moves(self, back: bool) -> CountedMoves:
         """The matrix of one step, or its transpose, as a few entries beside what all share."""
@@ -229,7 +233,7 @@ class PastFutureBound:
             for one, possible in zip(logs, known, strict=True)
         ]
 
-    def _held(self, size: int, decay: float) -> tuple[Floats, Floats] | None:
+    def _held_ratios(self, size: int, decay: float) -> tuple[Floats, Floats] | None:
         """log-ratios (future, past) of windows with a state held beyond; None when too deep."""
         from shoal.chains.exact.kernels import held_future, held_past
 
@@ -250,8 +254,8 @@ class PastFutureBound:
             logs = _logs(held_past(table, tie.held, keep, chosen)) + slack
             with np.errstate(invalid="ignore"):
                 total = _pairs(Ratios(chosen, *logs)) + tie.offset
-            told = tie.offset > -math.inf
-            past[told] = np.maximum(past[told], total[told])
+            is_possible = tie.offset > -math.inf
+            past[is_possible] = np.maximum(past[is_possible], total[is_possible])
         return future, past
 
     def _bridge(self, size: int) -> Floats:
@@ -354,7 +358,7 @@ def _pairs(ratios: Floats | Ratios) -> Floats:
     return pairs
 
 
-def _steepest(
+def _steepest_pair(
     futures: Sequence[Floats | Ratios], pasts: Sequence[Floats | Ratios], last: int | None
 ) -> LossBound:
     """The worst pair over all numbers of entries before and after that fit the length."""
@@ -443,7 +447,7 @@ def apart_scale(
         scale = least * (1 + share * tolerance)
         size = apart.size_for(step_over(step, scale), within, limit)
         if size is not None:
-            scale, bound = _raised(apart, size, within, scale)
+            scale, bound = _raise_scale(apart, size, within, scale)
             if math.isfinite(scale):
                 return ApartScale(scale, bound, size, scale / least - 1)
     return _widest_scale(apart, within, least, tolerance)
@@ -466,7 +470,7 @@ def _widest_scale(
         return None
     scale = crossing(ends, within, least, RAISED)[1] * (1 + tolerance)
     size = apart.size_for(step_over(step, scale), within, MOST_TABLE) or widest
-    scale, bound = _raised(apart, size, within, scale)
+    scale, bound = _raise_scale(apart, size, within, scale)
     if not math.isfinite(scale):
         return None
     return ApartScale(scale, bound, size, scale / least - 1, 2 * size <= widest)
@@ -495,7 +499,7 @@ def apart_loss(
     return None
 
 
-def _raised(
+def _raise_scale(
     apart: PastFutureBound, size: int, within: float, scale: float
 ) -> tuple[float, LossBound]:
     """The least scale from `scale` on at which windows of `size` are enough, within 1e-7.

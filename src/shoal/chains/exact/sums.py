@@ -24,7 +24,7 @@ def no_mass(shape: tuple[int, ...], logs: bool) -> Floats:
     return np.full(shape, -math.inf) if logs else np.zeros(shape)
 
 
-def flushed(table: Floats, smallest: float = FLUSHED) -> Floats:
+def flush_subnormals(table: Floats, smallest: float = FLUSHED) -> Floats:
     """`table` itself with its tiniest entries set to 0, because subnormal arithmetic is slow.
 
     What is lost, over all steps and entries of a table, is below 1e-145: 1e-14 of a density
@@ -34,7 +34,7 @@ def flushed(table: Floats, smallest: float = FLUSHED) -> Floats:
     return table
 
 
-def joined(
+def join_sides(
     left: Floats,
     right: Floats,
     weights: Ints,
@@ -55,16 +55,16 @@ def joined(
     out = no_mass((nodes, left.shape[1], right.shape[1], secrets, width), logs)
     for state, weight in enumerate(weights.tolist()):
         before, after = left[:, :, None, state], right[:, None, :, state]
-        law = convolved(before, after, logs=logs, compiled=compiled)
+        law = convolve_rows(before, after, logs=logs, compiled=compiled)
         target = out[..., label[state], weight : weight + count]
         if logs:
             np.logaddexp(target, law, out=target)
         else:
             target += law
-    return out if logs else flushed(out, FLUSHED * 1e-46)
+    return out if logs else flush_subnormals(out, FLUSHED * 1e-46)
 
 
-def convolved(left: Floats, right: Floats, *, logs: bool, compiled: bool = False) -> Floats:
+def convolve_rows(left: Floats, right: Floats, *, logs: bool, compiled: bool = False) -> Floats:
     """Σ_c left[.., c] right[.., u - c] over broadcast rows.
 
     Only products and sums of non-negative numbers: an entry has a relative error of at most its
@@ -263,15 +263,15 @@ def separable(task: ChainSum) -> bool:
     )
 
 
-def extended(table: Floats, matrices: Floats, weights: Ints, *, logs: bool) -> Floats:
+def extend_by_entry(table: Floats, matrices: Floats, weights: Ints, *, logs: bool) -> Floats:
     """One entry more between the ends: add its weight to the sum, then move by `matrices`.
 
     out[.., y, c] = Σ_x matrices[.., y, x] table[.., x, c - weights[x]]: transposed transition
     matrices take the state forward in time, plain ones backward.
     """
-    moved = shifted(table, weights, logs=logs)
+    moved = add_own_weight(table, weights, logs=logs)
     if not logs:
-        return flushed(np.asarray(np.matmul(matrices[:, None], moved)))
+        return flush_subnormals(np.asarray(np.matmul(matrices[:, None], moved)))
     out = np.full(np.broadcast_shapes(moved.shape, (len(matrices), 1, 1, 1)), -math.inf)
     with np.errstate(divide="ignore"):
         steps = np.log(matrices)
@@ -280,7 +280,7 @@ def extended(table: Floats, matrices: Floats, weights: Ints, *, logs: bool) -> F
     return out
 
 
-def shifted(table: Floats, weights: Ints, *, logs: bool) -> Floats:
+def add_own_weight(table: Floats, weights: Ints, *, logs: bool) -> Floats:
     """Each state's own weight added to the sum."""
     *axes, count = table.shape
     out = no_mass((*axes, count + int(weights.max())), logs)
@@ -300,7 +300,7 @@ def past_tables(task: ChainSum, count: int, *, logs: bool) -> list[Floats]:
         tables = [(np.log(start) if logs else start)[None, :, :, None]]
     for node in range(count - 1):
         onward = task.matrix(node).T[None]
-        tables.append(extended(tables[-1], onward, task.weights_at(node), logs=logs))
+        tables.append(extend_by_entry(tables[-1], onward, task.weights_at(node), logs=logs))
     return tables
 
 
@@ -310,7 +310,7 @@ def future_tables(task: ChainSum, count: int, *, logs: bool) -> list[Floats]:
     tables = [ends]
     for left in range(count - 1):
         step = 0 if task.length is None else task.length - 2 - left
-        tables.append(extended(tables[-1], task.matrix(step)[None], task.weights, logs=logs))
+        tables.append(extend_by_entry(tables[-1], task.matrix(step)[None], task.weights, logs=logs))
     return tables
 
 
@@ -322,7 +322,7 @@ def bridges(task: ChainSum, starts: Ints, steps: int, *, logs: bool) -> Floats:
     for ahead in range(1, steps):
         which = starts + ahead if len(task.matrices) > 1 else starts
         onward = np.swapaxes(task.matrices[which], 1, 2)
-        table = extended(table, onward, task.weights, logs=logs)
+        table = extend_by_entry(table, onward, task.weights, logs=logs)
     return table
 
 
@@ -335,8 +335,8 @@ def open_futures(task: ChainSum, node: int, count: int, *, logs: bool) -> list[F
             table = bridges(task, np.array([node]), 1, logs=logs)
         else:
             onward = task.matrix(node + rest - 1).T[None]
-            table = extended(table, onward, task.weights, logs=logs)
-        ended = shifted(table, task.weights, logs=logs)
+            table = extend_by_entry(table, onward, task.weights, logs=logs)
+        ended = add_own_weight(table, task.weights, logs=logs)
         total = np.logaddexp.reduce(ended, axis=2) if logs else ended.sum(axis=2)
         tables.append(total[:, None])
     return tables
@@ -447,9 +447,9 @@ class Sides:
 
     def past(self, node: int, count: int, *, logs: bool) -> PastOrFuture:
         """All entries before `node`, one of the first `count` nodes."""
-        table = self._listed("past", count, logs)[node]
+        table = self._tables_up_to("past", count, logs)[node]
         if self.task.initial is None:
-            reach = _reach(self.task, np.zeros(1, np.int64), node)
+            reach = _reachable_states(self.task, np.zeros(1, np.int64), node)
         else:
             if len(self._possible) < count:
                 self._possible = supports(self.task, count)
@@ -461,10 +461,10 @@ class Sides:
         if self.task.shorter and not self.task.homogeneous:
             tables = open_futures(self.task, node, max(rests) + 1, logs=logs)
         else:
-            tables = self._listed("future", count, logs)
+            tables = self._tables_up_to("future", count, logs)
         chosen = tables[rests[0]]
         if len(rests) > 1:
-            chosen = _stacked([tables[rest] for rest in rests], logs)
+            chosen = _stack_tables([tables[rest] for rest in rests], logs)
         reach = np.ones(chosen.shape[:3], dtype=np.bool_)
         return PastOrFuture(chosen, reach, np.asarray(rests, np.int64), max(rests))
 
@@ -488,9 +488,9 @@ class Sides:
     def _bridge(self, starts: Ints, size: int, logs: bool) -> PastOrFuture:
         table = bridges(self.task, starts, size, logs=logs)
         entries = np.full(self.task.states, HELD)
-        return PastOrFuture(table, _reach(self.task, starts, size), entries, size)
+        return PastOrFuture(table, _reachable_states(self.task, starts, size), entries, size)
 
-    def _listed(self, what: str, count: int, logs: bool) -> list[Floats]:
+    def _tables_up_to(self, what: str, count: int, logs: bool) -> list[Floats]:
         make = past_tables if what == "past" else future_tables
         if len(self._lists.get((what, logs), ())) < count:
             self._lists[what, logs] = make(self.task, count, logs=logs)
@@ -502,14 +502,14 @@ def beside(sides: Sequence[PastOrFuture], *, logs: bool) -> PastOrFuture:
     if len(sides) == 1:
         return sides[0]
     return PastOrFuture(
-        _stacked([side.table for side in sides], logs),
+        _stack_tables([side.table for side in sides], logs),
         np.concatenate([side.reach for side in sides], axis=1),
         np.concatenate([side.entries for side in sides]),
         max(side.steps for side in sides),
     )
 
 
-def _stacked(tables: Sequence[Floats], logs: bool) -> Floats:
+def _stack_tables(tables: Sequence[Floats], logs: bool) -> Floats:
     """Tables of different widths side by side, the short ones padded with probability 0."""
     width = max(table.shape[-1] for table in tables)
     nodes, _, states, _ = tables[0].shape
@@ -522,7 +522,7 @@ def _stacked(tables: Sequence[Floats], logs: bool) -> Floats:
     return out
 
 
-def _reach(task: ChainSum, starts: Ints, steps: int) -> Bools:
+def _reachable_states(task: ChainSum, starts: Ints, steps: int) -> Bools:
     """Which states can be reached from which in `steps` steps, for each start; (n, k, k)."""
     size = task.states
     if task.homogeneous:

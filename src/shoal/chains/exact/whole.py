@@ -44,7 +44,7 @@ def whole_loss(task: ChainSum, scale: float) -> WholeLoss | None:
     entries in the first state, one matrix per step at every length, nothing to tell apart): then
     use `sum_loss`. MATHS section 2; the proof is in `mechanisms/exact.md`.
     """
-    if not _plain(task):
+    if not _is_compilable(task):
         return None
     from shoal.chains.exact.kernels import futures, pasts, worst_law
 
@@ -72,11 +72,11 @@ def whole_loss(task: ChainSum, scale: float) -> WholeLoss | None:
     if rarest < RAREST or span * decay - math.log(rarest) > DEEPEST_TABLE or not ratio >= 1.0:
         return None
     largest = max(abs(math.log(least)), abs(math.log(most)))
-    value = math.log(ratio) + _slack(task, span, decay, largest)
+    value = math.log(ratio) + _rounding_slack(task, span, decay, largest)
     return WholeLoss(value=value, node=node, after=after, pair=(top, bottom), output=output)
 
 
-def _slack(task: ChainSum, span: int, decay: float, largest: float) -> float:
+def _rounding_slack(task: ChainSum, span: int, decay: float, largest: float) -> float:
     """What rounding can hide.
 
     The sweeps: three roundings a value and side, the decay's own at each step, the logarithms. The
@@ -89,7 +89,7 @@ def _slack(task: ChainSum, span: int, decay: float, largest: float) -> float:
     return sweeps + roundings * 2.0**-52
 
 
-def _plain(task: ChainSum) -> bool:
+def _is_compilable(task: ChainSum) -> bool:
     """Whether the task has the form the compiled loops are for."""
     return not (
         task.length is None

@@ -60,7 +60,7 @@ class Goal(NamedTuple):
     enough: float
     least: float
     widest: int | None
-    told: float
+    revealed: float
     close: float
 
 
@@ -85,13 +85,13 @@ def grow(
     afforded; if another cell turns out to decide, it is watched too. When the time is over the
     best cover so far serves. None: all infinite.
     """
-    enough, least, widest, told, close = goal
+    enough, least, widest, revealed, close = goal
     if cover.short:
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
     watched, last, size, smaller, deep = {INSIDE}, math.inf, FIRST_SIZE, 0, False
-    while not cover.hopeless and _affordable(cover, size, widest, deep):
-        if cover.revealing(size) >= told:
+    while not cover.all_windows_infinite and _affordable(cover, size, widest, deep):
+        if cover.revealing(size) >= revealed:
             size += (size + 1) // 2
             continue
         seen = [cell for cell in cover.windows(size) if cell.place in watched]
@@ -253,7 +253,9 @@ def sum_loss(
 
     def measure(cells: Sequence[Cell]) -> WindowLoss:
         found, cell = worst_cell(cells, decay)
-        return WindowLoss(_graded(max(found.value, 0.0)), found, cell, deep=any_deep(cells))
+        return WindowLoss(
+            _log_scaled_below_one(max(found.value, 0.0)), found, cell, deep=any_deep(cells)
+        )
 
     wanted = -math.inf if enough is None else enough
     apart = cover.apart
@@ -267,16 +269,22 @@ def sum_loss(
     if found is not None:
         close = wanted <= least and found.excess <= CLOSE_TOLERANCES * near
         if close or found.bound.value <= wanted:
-            return _told_apart(found, near)
+            return _separable_result(found, near)
     if found is None and first is not None and cover.window_work(first) <= MOST_WINDOW_WORK:
         known = measure(cover.windows(first))
         if known.worst.value <= wanted:
-            return _told(task, decay, Grown(known, first, False))
-    goal = Goal(_graded(wanted), _graded(least), _widest(task, found), math.inf, 0.0)
+            return _window_result(task, decay, Grown(known, first, False))
+    goal = Goal(
+        _log_scaled_below_one(wanted),
+        _log_scaled_below_one(least),
+        _widest_window(task, found),
+        math.inf,
+        0.0,
+    )
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.bound.value < _loss_of(grown)):
-        return _told_apart(found, near)
-    return _refused(cover) if grown is None else _told(task, decay, grown)
+        return _separable_result(found, near)
+    return _infinite_result(cover) if grown is None else _window_result(task, decay, grown)
 
 
 def least_scale(
@@ -314,20 +322,20 @@ def least_scale(
 
         found = apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE_TOLERANCES * tolerance:
-        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
+        return LeastScale(scale=found.scale, loss=_separable_result(found, tolerance))
     close = CLOSE_TOLERANCES * tolerance
-    goal = Goal(-math.inf, math.log(least), _widest(task, found), epsilon, close)
+    goal = Goal(-math.inf, math.log(least), _widest_window(task, found), epsilon, close)
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
-        told = _told_apart(found, tolerance)
-        return LeastScale(scale=found.scale, loss=told, near_least=found.converged)
+        result = _separable_result(found, tolerance)
+        return LeastScale(scale=found.scale, loss=result, near_least=found.converged)
     if grown is None:
-        return LeastScale(scale=math.inf, loss=_refused(cover))
+        return LeastScale(scale=math.inf, loss=_infinite_result(cover))
     scale = grown.measured.scale
-    told = _told(task, step_over(task.step, scale), grown)
+    result = _window_result(task, step_over(task.step, scale), grown)
     near = grown.settled or scale <= least * (1 + MODEST)
     above = scale / least - 1 if near and not grown.settled else 0.0
-    return LeastScale(scale=scale, loss=told, near_least=near, above=above)
+    return LeastScale(scale=scale, loss=result, near_least=near, above=above)
 
 
 def window_loss(
@@ -344,10 +352,10 @@ def window_loss(
         raise InputError(f"size is {size}; a chain of length {task.length} has no such window")
     decay = step_over(task.step, scale)
     found, cell = worst_cell(cover.windows(size), decay)
-    return _told(task, decay, Grown(WindowLoss(found.value, found, cell), size, False))
+    return _window_result(task, decay, Grown(WindowLoss(found.value, found, cell), size, False))
 
 
-def _graded(loss: float) -> float:
+def _log_scaled_below_one(loss: float) -> float:
     """A number that grows with a loss: differences are relative below 1, absolute above."""
     if loss == -math.inf:
         return loss
@@ -363,14 +371,14 @@ def _check_positive(field: str, value: float) -> None:
         raise InputError(f"{field} is {value}; it must be positive and finite")
 
 
-def _widest(task: ChainSum, found: ApartScale | None) -> int | None:
+def _widest_window(task: ChainSum, found: ApartScale | None) -> int | None:
     """The widest window plain doubles are deep enough for, when a bound is already at hand."""
     if found is None:
         return None
     return math.floor(DEEPEST_TABLE / 2 * found.scale / (task.step * max(task.reach, 1)))
 
 
-def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
+def _window_result(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
     _, found, cell, *_ = grown.measured
     if cell is None:
         return SumLoss(value=0.0, window=grown.size, settled=grown.settled)
@@ -379,13 +387,13 @@ def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
         value=max(found.value, 0.0),
         node=None if node == MANY_NODES else node,
         pair=(found.secret, found.other),
-        output=_answer(task, found.output) if grown.size is None else None,
+        output=_lattice_value(task, found.output) if grown.size is None else None,
         window=grown.size,
         settled=grown.settled,
     )
 
 
-def _told_apart(found: ApartScale, tolerance: float) -> SumLoss:
+def _separable_result(found: ApartScale, tolerance: float) -> SumLoss:
     return SumLoss(
         value=max(found.bound.value, 0.0),
         pair=found.bound.pair,
@@ -394,7 +402,7 @@ def _told_apart(found: ApartScale, tolerance: float) -> SumLoss:
     )
 
 
-def _answer(task: ChainSum, index: int) -> float | None:
+def _lattice_value(task: ChainSum, index: int) -> float | None:
     """The value of the query at a place of its lattice."""
     if task.length is None or task.shorter:
         return None
@@ -402,7 +410,7 @@ def _answer(task: ChainSum, index: int) -> float | None:
     return first + (task.length - 1) * each + index * task.step
 
 
-def _refused(cover: NodeBlocks) -> SumLoss:
+def _infinite_result(cover: NodeBlocks) -> SumLoss:
     """Infinite, and why."""
     task = cover.task
     if not task.homogeneous and task.shorter:
@@ -497,10 +505,10 @@ class ChainLaws:
     @cached_property
     def sum(self) -> ChainSum:
         """The (first) number as a sum, of every length up to the model's own."""
-        return walked_sum(self._path, self._weights[:, 0])
+        return walked_sum(self._path, self._integer_weights[:, 0])
 
     @property
-    def _weights(self) -> Ints:
+    def _integer_weights(self) -> Ints:
         return np.array(self._query.multiples(), dtype=np.int64)
 
     @cached_property
@@ -510,10 +518,10 @@ class ChainLaws:
     @cached_property
     def vector(self) -> VectorSum:
         """All numbers at once, as one coded sum."""
-        check_cells(self.sum, self._weights)
+        check_cells(self.sum, self._integer_weights)
         from shoal.chains.exact.answers import vector_sum
 
-        return vector_sum(self.sum, self._weights)
+        return vector_sum(self.sum, self._integer_weights)
 
     @cached_property
     def _apart(self) -> PastFutureBound | None:

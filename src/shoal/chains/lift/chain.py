@@ -26,10 +26,10 @@ from shoal.chains.lift.side import (
     LiftLoss,
     LiftSide,
     Searched,
-    dear_past,
     deciding_nodes,
     future_side,
     limit_worth,
+    past_is_expensive,
     past_side,
     stepwise_future,
 )
@@ -133,7 +133,7 @@ class ChainLift(Searched):
             states = np.flatnonzero(reached(start > 0, steps > 0))
         chosen = np.ix_(states, states)
         kept = steps if steps.ndim == 3 else steps[chosen]
-        return cls(states, start[states], kept, entry.restricted(states), length)
+        return cls(states, start[states], kept, entry.restrict_to(states), length)
 
     def loss(
         self,
@@ -153,7 +153,7 @@ class ChainLift(Searched):
         if rule is None and self.size > ALL_PAIRS:
             return self._no_loss(eta)
         rule, memory = rule or self.rule, Memory() if memory is None else memory
-        entry = self.metric.scaled(eta)
+        entry = self.metric.scaled_by(eta)
         count = None if self.length is None else self.length - 1
         enough = limit_worth(self.size, count, entry.eta, enough)
         guesses = (None, None) if start is None else start.guesses(eta, rule)
@@ -174,7 +174,7 @@ class ChainLift(Searched):
             after = None if count is None else count - node
             before = None if count is None and node > past.last else node
             worst = worst.or_at(node, possible, metric, future.at(after), past.at(before))
-        return worst.named(self.states)
+        return worst.renumbered(self.states)
 
     @cached_property
     def _between_neighbours(self) -> tuple[NeighbourSide, NeighbourSide] | None:
@@ -198,7 +198,7 @@ class ChainLift(Searched):
         self, ahead: NeighbourSide, back: NeighbourSide, eta: float, enough: float
     ) -> LiftLoss:
         """The lift at any length, by the shortest ways between neighbours."""
-        entry = self.metric.scaled(eta)
+        entry = self.metric.scaled_by(eta)
         metric, others = entry.metrics[0], np.inf
         if self.length is not None:
             others = (self.length - 1) * entry.eta
@@ -212,7 +212,7 @@ class ChainLift(Searched):
         worst = worst_way(metric, ahead.ways(future), back.ways(past))
         limits = FixedPoint(future, (1,)), FixedPoint(past, (1,))
         middle = 0 if self.length is None else self.length // 2
-        told = replace(
+        found_loss = replace(
             LiftLoss.none("cone", eta, others, *limits),
             loss=min(worst.value, entry.eta + others) * (1.0 + 2.0**-51),
             node=middle,
@@ -221,7 +221,7 @@ class ChainLift(Searched):
             future=worst.future,
             past=worst.past,
         )
-        return told.named(self.states)
+        return found_loss.renumbered(self.states)
 
     def _no_loss(self, eta: float) -> LiftLoss:
         """No bound."""
@@ -229,9 +229,9 @@ class ChainLift(Searched):
         return replace(LiftLoss.none("cone", eta, np.inf, none, none), loss=np.inf)
 
     @property
-    def dear(self) -> bool:
+    def is_expensive(self) -> bool:
         count = None if self.length is None else self.length - 1
-        return super().dear or dear_past(self._behind, self.metric, count)
+        return super().is_expensive or past_is_expensive(self._behind, self.metric, count)
 
     def near(self, epsilon: float, likely: float) -> float | None:
         """A little less than the eta of the same chain long after its start."""
@@ -273,7 +273,7 @@ class ChainLift(Searched):
         return self.metric.eta
 
     @cached_property
-    def _walk(self) -> PowerWalk:
+    def _power_walk(self) -> PowerWalk:
         return (
             KernelSegments(self.transitions)
             if self.transitions.ndim == 3
@@ -286,7 +286,9 @@ class ChainLift(Searched):
 
     @cached_property
     def _behind(self) -> Behind:
-        return behind(self.initial, self._walk, None if self.length is None else self.length - 1)
+        return behind(
+            self.initial, self._power_walk, None if self.length is None else self.length - 1
+        )
 
     def _possible(self, node: int, past: LiftSide) -> Bools:
         """The values the node can take, or that any node it stands for can."""
@@ -339,7 +341,7 @@ class EntryLiftOfChain:
         self._rows, self._most = rows.shape[-2], most_states(rows)
         self._large = self._rows > self._most  # then the quilts serve alone
         self._least_quilt_loss = least_quilt_loss
-        self._at = lru_cache(maxsize=LOSSES_KEPT)(_loss)
+        self._at = lru_cache(maxsize=LOSSES_KEPT)(_fresh_loss)
 
     @cached_property
     def own(self) -> Searchable:
@@ -412,7 +414,7 @@ class EntryLiftOfChain:
             wider = self._largest_lift(self._any_start, epsilon, likely)
             found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
         if quilt is None and found is not None and self._quilts_lose(found.eta, epsilon):
-            return found.told()
+            return found.to_certificate()
         quilt = quilt or self._quilt(epsilon)
         if found is None and quilt is None:
             in_time("the lift")
@@ -424,7 +426,7 @@ class EntryLiftOfChain:
         if quilt is not None and (found is None or found.eta * quilt.sigma < 1):
             return _by_quilt(quilt)
         assert found is not None
-        return found.told()
+        return found.to_certificate()
 
     def _from_little(self, epsilon: float) -> float:
         """Where the eta sought may lie, by the loss at a small one."""
@@ -482,7 +484,7 @@ class EntryLiftOfChain:
 def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
     """The lift of a chain with its own initial law; its powers are kept."""
 
-    def unsettled(found: LiftLoss | None) -> bool:
+    def has_no_bound(found: LiftLoss | None) -> bool:
         """Whether no bound on every number of earlier entries was certified from this start."""
         if (
             not model.homogeneous
@@ -515,7 +517,7 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
             model.initial, model.transition, metric_of(query, model.size), model.length
         ),
         quilts,
-        unsettled,
+        has_no_bound,
         any_start,
         least_quilt,
     )
@@ -586,7 +588,7 @@ def most_states(rows: Floats) -> int:
     return MOST_DENSE if follow.min() == rows.shape[-1] == rows.shape[-2] else MOST_STATES_LIFTED
 
 
-def _loss(lift: Searchable, eta: float) -> LiftLoss:
+def _fresh_loss(lift: Searchable, eta: float) -> LiftLoss:
     """The loss at eta, which depends on nothing that was asked before."""
     return lift.loss(eta)
 

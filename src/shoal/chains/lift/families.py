@@ -49,13 +49,13 @@ class Odds:
         """The states that some first law makes possible after `steps` steps."""
         return self._reach[min(steps, self.stable)]
 
-    def told(self, entries: int, growths: Floats, eta: float, lags: int) -> Floats:
+    def least_bound(self, entries: int, growths: Floats, eta: float, lags: int) -> Floats:
         """min over a = 1 … lags of  (a-1)·eta + L(g_a, δ_a), for a node with `entries` before it.
 
         g_a = growths[a-1] bounds how far the function of the entry a steps back can grow.
         """
         if entries - lags >= self.stable:
-            spreads = self._stacked(lags)
+            spreads = self._stack_lags(lags)
         else:
             spreads = np.array([self.spread(a, entries - a) for a in range(1, lags + 1)])
         prices = eta * np.arange(lags)[:, None, None]
@@ -67,7 +67,7 @@ class Odds:
         reach = self.reach(before)
         return float(growth[np.ix_(reach, reach)].max())
 
-    def _stacked(self, lags: int) -> Floats:
+    def _stack_lags(self, lags: int) -> Floats:
         """δ_1, …, δ_lags over the states that stay reachable, kept together."""
         kept = self._stack
         if len(kept) < lags:
@@ -84,10 +84,10 @@ class Odds:
         """
         key = lag, min(before, self.stable)
         if key not in self._spreads:
-            self._spreads[key] = self._spread(*key)
+            self._spreads[key] = self._lag_range(*key)
         return self._spreads[key]
 
-    def _spread(self, lag: int, before: int) -> Floats:
+    def _lag_range(self, lag: int, before: int) -> Floats:
         kernel = self._walk.kernel(0, lag)
         logs = kernel_logs(kernel)
         rows = self.reach(before)
@@ -194,7 +194,7 @@ class AnyInitialLift(Searched):
         A value is a secret at a node if some first law makes it possible there.
         """
         rule, memory = rule or self.rule, Memory() if memory is None else memory
-        entry = self.metric.scaled(eta)
+        entry = self.metric.scaled_by(eta)
         count = None if self.length is None else self.length - 1
         enough = limit_worth(self.size, count, entry.eta, enough)
         guess = None if start is None else start.guesses(eta, rule)[0]
@@ -241,13 +241,13 @@ class AnyInitialLift(Searched):
         ):
             bound = off_diagonal(size, t * entry.eta * (1.0 + 2.0**-52))
             lags = min(t, 2 + int(explicit[-1].max() / entry.eta)) if entry.eta > 0.0 else 1
-            told = self._odds.told(t, np.array(growths[::-1]), entry.eta, lags)
-            bound = np.minimum(np.minimum(bound, told), self._split(t, sides, entry))
+            candidate = self._odds.least_bound(t, np.array(growths[::-1]), entry.eta, lags)
+            bound = np.minimum(np.minimum(bound, candidate), self._split(t, sides, entry))
             explicit.append(bound)
             growths.append(self._odds.largest(metric + bound, t))
         endless = FixedPoint.unknown(size)
         if count is None or count > ENTRIES_FOLLOWED:
-            endless = FixedPoint(self._beyond(explicit, sides, entry, enough), (1,))
+            endless = FixedPoint(self._bound_beyond(explicit, sides, entry, enough), (1,))
         return LiftSide(np.array(explicit), entry.eta, endless, off_diagonal(size, np.inf), 0.0)
 
     def _split(self, t: int, sides: list[LiftSide], entry: EntryMetric) -> Floats:
@@ -261,7 +261,7 @@ class AnyInitialLift(Searched):
             inside = np.maximum(inside, np.where(both(here), side.at(t), 0.0))
         return inside + two_odds(t * entry.eta, self._odds.spread(t, 0))
 
-    def _beyond(
+    def _bound_beyond(
         self, explicit: list[Floats], sides: list[LiftSide], entry: EntryMetric, enough: float
     ) -> Floats:
         """A bound for every t beyond those followed, by either of the two bounds."""
@@ -272,7 +272,7 @@ class AnyInitialLift(Searched):
         def step(bound: Floats) -> Floats:
             in_time("the lift")
             growth = np.full(lags, odds.largest(entry.metrics[0] + bound, last))
-            told = odds.told(last, growth, entry.eta, lags)
+            told = odds.least_bound(last, growth, entry.eta, lags)
             return np.where(reached, told, 0.0)
 
         if lags < 1:

@@ -24,7 +24,7 @@ from shoal.mechanisms.cone import UNKNOWN, PairLaws
 WIDEST = 48  # states that two neighbours may lead to together
 MOST_PAIRS = 60_000  # of neighbours: a step takes a second
 LITTLE = 2.0**-8  # the largest entry of a metric small enough to tell how near ways come
-HOPELESS = 64.0  # times that: a bound this large is of no use
+USELESS_FACTOR = 64.0  # times that: a bound this large is of no use
 TIGHT = 1.25  # times what the means differ by: ways this near are near enough
 WAYS_TOGETHER = 16  # ends of ways looked at together
 ENTRIES = 3  # slopes kept for each of these states: ways among them are short
@@ -148,7 +148,7 @@ def between_neighbours(
     one_more = (linked | np.eye(len(linked), dtype=np.bool_)).astype(np.float32)
     while reach.sum() <= MOST_PAIRS:
         tried = NeighbourSide(transition, laws, reach)
-        known = tried.bound(small, HOPELESS * LITTLE)
+        known = tried.bound(small, USELESS_FACTOR * LITTLE)
         if known is not None:
             side = tried
             least = tried.ways(tried.little(small))

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 # the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
-DEAR_SPAN = 12
+EXPENSIVE_SPAN = 12
 QUICK_STATES = 24  # beyond them stretches after a node take minutes, too: the limit serves alone
 LIMIT_NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
 # entries up to which each number of them is followed, in milliseconds, and no limit sought
 SHORT_CHAINS = 32
 ENDLESS = 256  # explicit steps when there is no finite limit
-DEAR_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees; about a second
+EXPENSIVE_STEPS = 5e6  # entries × states⁴: all pairs, each by a search over trees; about a second
 MOST_STEP_WORK = 5e7  # beyond it steps one by one take minutes: the limit serves alone
 MEMORY = 4_000_000  # numbers kept for explicit steps
 MOST_STRETCHED = 300  # states up to which entries are bounded in stretches
@@ -114,7 +114,7 @@ def limit_worth(size: int, count: int | None, eta: float, enough: float) -> floa
     Group privacy bounds all `count` other entries by count·eta. A limit within 2 % of that would
     gain next to nothing, and entries one by one are followed instead where they cost little.
     """
-    if count is None or float(count) * size**4 > DEAR_STEPS:
+    if count is None or float(count) * size**4 > EXPENSIVE_STEPS:
         return enough
     return min(enough, GAIN_WORTH * count * eta)
 
@@ -181,9 +181,9 @@ def past_side(
     if past.settled == 0 and past.reversal is not None:
         return future_side(past.reversal, entry, count, rule, start, enough)
     size = past.walk.size
-    settled, dear = FixedPoint.unknown(size), dear_past(past, entry, count)
-    rule = "largest" if dear and size > MANY_STATES else rule  # hundreds of steps by any other
-    if dear and past.arrived is not None and size <= MOST_STRETCHED:
+    settled, expensive = FixedPoint.unknown(size), past_is_expensive(past, entry, count)
+    rule = "largest" if expensive and size > MANY_STATES else rule  # hundreds of steps by any other
+    if expensive and past.arrived is not None and size <= MOST_STRETCHED:
         from shoal.chains.lift.stretch import stretched_past
 
         settled = limit(past.arrived, entry, rule, start, enough)
@@ -195,7 +195,7 @@ def past_side(
     explicit = [off_diagonal(size, 0.0)]
     history = History(explicit[0])
     steps = _steps_back(past, settled, count)
-    if dear:
+    if expensive:
         steps = min(steps, max(ENDLESS, int(MOST_STEP_WORK / size**4)))
     for t in range(1, steps + 1):
         in_time("the lift")
@@ -212,21 +212,23 @@ def past_side(
 
 def _future_in_stretches(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int) -> bool:
     """Whether steps one by one take too long, and the limit alone would tell too much."""
-    size, told = len(bound), bound[ahead.pairs]
-    if len(entry.metrics) > 1 or size > QUICK_STATES or not np.isfinite(told).all():
+    size, pair_bounds = len(bound), bound[ahead.pairs]
+    if len(entry.metrics) > 1 or size > QUICK_STATES or not np.isfinite(pair_bounds).all():
         return False
-    reached = 0.0 < count * entry.eta <= DEAR_SPAN * told.max()
-    return reached and float(count) * size**4 > DEAR_STEPS
+    reached = 0.0 < count * entry.eta <= EXPENSIVE_SPAN * pair_bounds.max()
+    return reached and float(count) * size**4 > EXPENSIVE_STEPS
 
 
-def dear_past(past: Behind, entry: EntryMetric, count: int | None) -> bool:
+def past_is_expensive(past: Behind, entry: EntryMetric, count: int | None) -> bool:
     """Whether steps one by one until the law has settled take too long."""
     if len(entry.metrics) > 1 or entry.eta == 0.0 or not isinstance(past.walk, Powers):
         return False
     if past.settled is not None and past.settled <= SHORT_CHAINS:
         return False
     steps = past.last if past.settled is None else past.settled + ENDLESS
-    return float(steps if count is None else min(steps, count)) * past.walk.size**4 > DEAR_STEPS
+    return (
+        float(steps if count is None else min(steps, count)) * past.walk.size**4 > EXPENSIVE_STEPS
+    )
 
 
 def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int | None) -> int:
@@ -238,7 +240,7 @@ def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int 
     work = float(count) * len(bound) ** 4
     if work > MOST_STEP_WORK:
         return 0
-    span = SPAN if work <= DEAR_STEPS else DEAR_SPAN
+    span = SPAN if work <= EXPENSIVE_STEPS else EXPENSIVE_SPAN
     reach = span * bound[ahead.pairs].max() / entry.eta if entry.eta > 0.0 else 0.0
     return count if count <= max(reach, ENDLESS) else 0
 
@@ -362,18 +364,18 @@ class LiftLoss(LiftedModel):
             past=float(past[x, other]),
         )
 
-    def or_told(self, node: int, at_node: Floats, told: Floats) -> LiftLoss:
+    def or_unsplit(self, node: int, at_node: Floats, bound: Floats) -> LiftLoss:
         """This loss, or the worst pair of a bound that does not split into its sides."""
-        everywhere = np.ones(len(told), np.bool_)
-        return self.or_at(node, everywhere, at_node, told - at_node, np.zeros_like(told))
+        everywhere = np.ones(len(bound), np.bool_)
+        return self.or_at(node, everywhere, at_node, bound - at_node, np.zeros_like(bound))
 
-    def named(self, states: npt.NDArray[np.intp]) -> LiftLoss:
+    def renumbered(self, states: npt.NDArray[np.intp]) -> LiftLoss:
         """The same loss with the pair in the numbering of the whole chain."""
         if self.pair is None:
             return self
         return replace(self, pair=(int(states[self.pair[0]]), int(states[self.pair[1]])))
 
-    def told(self) -> LiftedModel:
+    def to_certificate(self) -> LiftedModel:
         """What a certificate says of it."""
         return LiftedModel(
             eta=self.eta,
@@ -396,7 +398,7 @@ class LiftLoss(LiftedModel):
         if self.future_limit.bound.ndim == 1:
             return None, None
         factor = eta / self.eta
-        future, past = self.future_limit.scaled(factor), self.past_limit.scaled(factor)
+        future, past = self.future_limit.scaled_by(factor), self.past_limit.scaled_by(factor)
         if rule != self.rule:
             return FixedPoint(future.bound, (1,)), FixedPoint(past.bound, (1,))
         return future, past
@@ -450,7 +452,7 @@ class Searched:
         return self.endless().loss(eta, "largest", start, enough, memory)
 
     @property
-    def dear(self) -> bool:
+    def is_expensive(self) -> bool:
         """Whether an evaluation takes long, so that a search ends a little sooner."""
         return self.size > MANY_STATES
 
@@ -478,11 +480,11 @@ class Searched:
         endless = self.endless() if self.length is None or self.length > SHORT_CHAINS else self
         enough, memory = 4.0 * epsilon, Memory()
         chosen, near = rule or self.rule, None if rule else self.near(epsilon, likely)
-        dear = rule is None and self.dear
+        expensive = rule is None and self.is_expensive
         stages: list[LossOfEta[LiftLoss]] = [
             lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
         ]
-        if dear:
+        if expensive:
             again = afresh or self.loss
             stages = [lambda eta, start: again(eta)]
         elif endless is not self:
@@ -494,5 +496,5 @@ class Searched:
             stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
         most = epsilon / max(self.unit, 1e-300)
         least = most * 1e-9 if self.length is None else most / self.length / 4.0
-        close = NEAR_ENOUGH if dear else LOSS_CLOSE
+        close = NEAR_ENOUGH if expensive else LOSS_CLOSE
         return largest_eta(stages, epsilon, most, least, near or likely, close)

@@ -82,7 +82,7 @@ def certified_fixed_point(
             return found
         for close in NEARBY:
             start = _settle(step, start, enough, close)
-            found = _enlarged(step, start) if len(start) > MANY_STATES else None
+            found = _enlarge_guess(step, start) if len(start) > MANY_STATES else None
             if found is not None:
                 return found
             found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
@@ -91,13 +91,13 @@ def certified_fixed_point(
     return _certified_near(step, _settle(step, start, enough, ITERATES_SETTLED))
 
 
-def _enlarged(step: Step, guess: Floats) -> Floats | None:
+def _enlarge_guess(step: Step, guess: Floats) -> Floats | None:
     """The image of a slightly larger guess that lies above it; None where none does."""
     for share in COARSE:
         larger = guess * (1.0 + share)
         mapped = step(larger)
         if (mapped <= larger).all():
-            return _lowered(step, mapped)
+            return _lower_bound_steps(step, mapped)
     return None
 
 
@@ -120,7 +120,7 @@ def _settle(step: Step, start: Floats, enough: float, close: float) -> Floats:
         elif change(path) <= close:
             break
         else:
-            current = _extrapolated(path)
+            current = _extrapolate(path)
     return safe
 
 
@@ -134,7 +134,7 @@ def change(path: Sequence[Floats]) -> float:
     return float(moved / scale) if moved > 0.0 else 0.0
 
 
-def _extrapolated(path: Sequence[Floats]) -> Floats:
+def _extrapolate(path: Sequence[Floats]) -> Floats:
     """Where the path seems to lead: reduced rank extrapolation, kept within sane reach."""
     finite = np.isfinite(path).all(axis=0)
     points = np.array([point[finite] for point in path])
@@ -167,9 +167,9 @@ def _certified_near(step: Step, guess: Floats) -> Floats:
             for _ in range(WINDOW):
                 mapped = step(path[-1])
                 if (mapped <= path[-1]).all():
-                    return _lowered(step, mapped)
+                    return _lower_bound_steps(step, mapped)
                 path.append(mapped + extra)
-            bound = _extrapolated(path)
+            bound = _extrapolate(path)
     return margin_like(guess, np.inf)
 
 
@@ -182,12 +182,12 @@ def _by_newton(step: Step, at: TangentAt, start: Floats, enough: float) -> Float
             return None
         mapped = step(near)
         if (mapped <= near).all():
-            return _lowered(step, mapped)
+            return _lower_bound_steps(step, mapped)
         bound = near
     return None
 
 
-def _lowered(step: Step, valid: Floats) -> Floats:
+def _lower_bound_steps(step: Step, valid: Floats) -> Floats:
     """A valid bound after as many steps as still lower it: each step keeps it valid."""
     for _ in range(WINDOW * WINDOW):
         before, valid = valid, np.minimum(valid, step(valid))
@@ -280,7 +280,7 @@ class FixedPoint:
         """No bound at all."""
         return cls(off_diagonal(size, np.inf), (1,))
 
-    def scaled(self, factor: float) -> FixedPoint:
+    def scaled_by(self, factor: float) -> FixedPoint:
         """A guess at the limit for a metric `factor` times as large."""
         return replace(self, bound=self.bound * factor)
 
@@ -316,7 +316,7 @@ def limit(
     if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
         guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
 
-    def found(lag_of: Ints | None, guess: Floats, enough: float) -> Floats:
+    def find_limit(lag_of: Ints | None, guess: Floats, enough: float) -> Floats:
         def step(bound: Floats) -> Floats:
             in_time("the lift")
             return image(bound, lags, ahead, entry, rule, lag_of)
@@ -330,7 +330,7 @@ def limit(
     chosen = None
     if len(lags) > 1 and len(guess) >= SLOPES_PAY:
         chosen = _best_lags(guess, lags, ahead, entry, rule)[1]
-    bound = found(chosen, guess, enough)
+    bound = find_limit(chosen, guess, enough)
     _, settled, rounds = _lag_search(len(guess))
     known = many and start is not None and start.searched and np.isfinite(bound).all()
     tried = set(lags)
@@ -342,7 +342,7 @@ def limit(
             lags = useful
             break
         lags = useful
-        bound = np.minimum(bound, found(chosen, bound, np.inf))
+        bound = np.minimum(bound, find_limit(chosen, bound, np.inf))
     return FixedPoint(bound, lags, searched=True)
 
 
@@ -494,8 +494,8 @@ def _scan(
     """
     best, chosen = bound.copy(), None
     if len(bound) >= SLOPES_PAY:
-        told, chosen = _best_lags(bound, lags, ahead, entry, rule)
-        best = np.minimum(best, told)
+        lag_bound, chosen = _best_lags(bound, lags, ahead, entry, rule)
+        best = np.minimum(best, lag_bound)
     useful, worth = set(lags), _lag_search(len(bound))[0]
     growths = entry.grown_by(bound)
     few = chosen is not None and bool(np.isfinite(best[ahead.pairs]).all())
@@ -508,7 +508,7 @@ def _scan(
         if price >= best[np.isfinite(best)].max():
             if not endless.any():
                 break
-            if not (endless & _nested(ahead.kernel(lag))).any():
+            if not (endless & _nested_supports(ahead.kernel(lag))).any():
                 continue
         if chosen is not None and lag in lags:
             continue  # looked at already
@@ -582,7 +582,7 @@ def _best_lags(
     return best, chosen
 
 
-def _nested(kernel: Kernel) -> Bools:
+def _nested_supports(kernel: Kernel) -> Bools:
     """Pairs x, x' such that everything x can lead to, x' can lead to as well."""
     possible = kernel.possible.astype(np.float32)
     return np.asarray(possible @ (1.0 - possible).T < 0.5)

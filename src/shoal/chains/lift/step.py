@@ -347,11 +347,11 @@ class EntryMetric:
         """The metrics, each raised by what is known to lie beyond the entry."""
         return [Growth(metric + bound) for metric in self.metrics]
 
-    def scaled(self, factor: float) -> EntryMetric:
+    def scaled_by(self, factor: float) -> EntryMetric:
         """The same metric in units of `factor`."""
         return EntryMetric(tuple(factor * metric for metric in self.metrics), factor * self.eta)
 
-    def restricted(self, states: npt.NDArray[np.intp]) -> EntryMetric:
+    def restrict_to(self, states: npt.NDArray[np.intp]) -> EntryMetric:
         """The metric between some of the states; eta stays that of all entries."""
         chosen = np.ix_(states, states)
         return EntryMetric(tuple(metric[chosen] for metric in self.metrics), self.eta)

@@ -44,7 +44,7 @@ class EntryStretch(NamedTuple):
 
     first: int
     end: int
-    told: Floats
+    bounds: Floats
 
 
 class Stretched(NamedTuple):
@@ -94,18 +94,18 @@ class Trail:
     def add(self, width: int, most: Floats | float = np.inf) -> Floats:
         """The next stretch, of so many entries: a bound of D_t for each of them."""
         first = self.end
-        told = np.minimum(self._by_group(first, first + width), most)
-        self.stretches.append(EntryStretch(first, first + width, told))
+        bounds = np.minimum(self._by_group(first, first + width), most)
+        self.stretches.append(EntryStretch(first, first + width, bounds))
         view = self._view(first)
         for lag in sorted({width, *self.lags}, reverse=True):
             if lag > first - self.start:
                 continue
             metric, price = self.entry.at(lag)
-            before = self.seen(first - lag, first + width - lag, first - lag)
-            tighten(told, price, view.laws(lag), Growth(metric + before), self.rule)
-        return told + self.odds(first, first + width, first).T
+            before = self.bound_against(first - lag, first + width - lag, first - lag)
+            tighten(bounds, price, view.laws(lag), Growth(metric + before), self.rule)
+        return bounds + self.odds(first, first + width, first).T
 
-    def seen(self, first: int, end: int, against: int) -> Floats:
+    def bound_against(self, first: int, end: int, against: int) -> Floats:
         """What bounds D_t + odds of μ_t against μ_against, for the entries first … end - 1."""
         seen = off_diagonal(len(self._other), -np.inf)
         for stretch in reversed(self.stretches):
@@ -113,7 +113,7 @@ class Trail:
                 break
             if stretch.first < end:
                 moved = self.odds(stretch.first, stretch.first + 1, against)
-                seen = np.maximum(seen, stretch.told + moved)
+                seen = np.maximum(seen, stretch.bounds + moved)
         return self.clean(seen)
 
     def width(self, most: int, moved: float) -> int:
@@ -154,7 +154,7 @@ def stretched_future(
     trail = Trail(lambda _: ahead, None, ahead.pairs, entry, rule, settled)
     trail.begin(0, 1)
     longest = _longest(float(settled.bound[ahead.pairs].max()), entry, count)
-    rows, ends = [trail.stretches[0].told], [0]
+    rows, ends = [trail.stretches[0].bounds], [0]
     while trail.end <= count:
         in_time("the lift")
         width = min(longest, max(1, trail.end // WIDER), count + 1 - trail.end)
@@ -196,7 +196,7 @@ def stretched_past(
         rows.append(trail.add(trail.width(most, MOVED * top)))
         ends.append(trail.end - 1)
         if len(trail.stretches) % TRIED_AFTER == 0 or trail.end == stop:
-            found = _beyond(trail, past.arrived, past.last, longest)
+            found = _bound_beyond_trail(trail, past.arrived, past.last, longest)
             if found is not None:
                 return Stretched(np.array(rows), np.array(ends), found)
     if count is None or trail.end <= count:
@@ -204,12 +204,12 @@ def stretched_past(
     return Stretched(np.array(rows), np.array(ends), FixedPoint(np.max(rows, axis=0), (1,)))
 
 
-def _beyond(trail: Trail, arrived: Ahead, last: int, longest: int) -> FixedPoint | None:
+def _bound_beyond_trail(trail: Trail, arrived: Ahead, last: int, longest: int) -> FixedPoint | None:
     """A bound for this and every later entry, once a step no longer raises what was seen last."""
     lags = tuple(sorted({*trail.lags, longest}))
     if trail.end - lags[-1] < trail.start:
         return None
-    seen = trail.seen(trail.end - lags[-1], trail.end, last + 1)
+    seen = trail.bound_against(trail.end - lags[-1], trail.end, last + 1)
     pairs = arrived.pairs & ~np.eye(len(seen), dtype=np.bool_)
     raised = seen * (1.0 + ABOVE_LAST)
     if not (seen[pairs] > 0.0).all():

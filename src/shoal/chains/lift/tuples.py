@@ -110,17 +110,22 @@ class TupleLift(Searched):
         """
         rule, memory = rule or self.rule, Memory() if memory is None else memory
         guesses = (None, None) if start is None else start.guesses(eta, rule)
-        ahead, back = self._metrics(False).scaled(eta), self._metrics(True).scaled(eta)
+        ahead, back = self._metrics(False).scaled_by(eta), self._metrics(True).scaled_by(eta)
         future = future_side(
-            self._ahead.remembering(memory["future"]), ahead, self._count, rule, guesses[0], enough
+            self._ahead.remembering(memory["future"]),
+            ahead,
+            self._tuple_count,
+            rule,
+            guesses[0],
+            enough,
         )
         past = past_side(
-            self._behind.remembering(memory), back, self._count, rule, guesses[1], enough
+            self._behind.remembering(memory), back, self._tuple_count, rule, guesses[1], enough
         )
         others = np.inf if self.length is None else (self.length - 1) * self.unit * eta
         worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
-        for entry, shown in self._entries(future, past, ahead.metrics[-1], rule).items():
-            worst = worst.or_told(entry, eta * self.metric, shown)
+        for entry, shown in self._entry_bounds(future, past, ahead.metrics[-1], rule).items():
+            worst = worst.or_unsplit(entry, eta * self.metric, shown)
         return worst
 
     @cached_property
@@ -129,10 +134,10 @@ class TupleLift(Searched):
 
     @cached_property
     def _behind(self) -> Behind:
-        return behind(self.initial, Powers.of(self.transition), self._count)
+        return behind(self.initial, Powers.of(self.transition), self._tuple_count)
 
     @property
-    def _count(self) -> int | None:
+    def _tuple_count(self) -> int | None:
         """The number of tuples after the first."""
         return None if self.length is None else self.length - self.order
 
@@ -142,7 +147,7 @@ class TupleLift(Searched):
         single = [self.metric[np.ix_(column, column)] for column in places.T]
         return EntryMetric(tuple(np.cumsum(single, axis=0)), self.unit)
 
-    def _entries(
+    def _entry_bounds(
         self, future: LiftSide, past: LiftSide, metric: Floats, rule: Rule
     ) -> dict[int, Floats]:
         """The bound for each entry that matters: the least over the tuples that hold it.
@@ -153,20 +158,22 @@ class TupleLift(Searched):
         bounds: dict[int, Floats] = {}
         for node, growth in self._explicit(future, past, metric).items():
             for place in range(self.order):
-                shown = self._shown(node, place, growth, rule)
+                shown = self._law_distance(node, place, growth, rule)
                 bounds[node + place] = np.minimum(bounds.get(node + place, np.inf), shown)
         stretch = self._stretch(future, past, metric)
         if stretch is not None:
             node, growth = stretch
             settled = max(node, self._behind.last + 1)
-            places = [self._shown(settled, place, growth, rule) for place in range(self.order)]
+            places = [
+                self._law_distance(settled, place, growth, rule) for place in range(self.order)
+            ]
             entry = node + self.order - 1
             bounds[entry] = np.maximum(bounds.get(entry, 0.0), np.min(places, axis=0))
         return bounds
 
     def _explicit(self, future: LiftSide, past: LiftSide, metric: Floats) -> dict[int, Floats]:
         """G_u for the tuples whose past or future was followed entry by entry."""
-        last = self._count
+        last = self._tuple_count
         if last is None:
             return {u: metric + future.at(None) + past.at(u) for u in range(past.last + 1)}
         early = range(min(past.last, last) + 1)
@@ -178,7 +185,7 @@ class TupleLift(Searched):
         self, future: LiftSide, past: LiftSide, metric: Floats
     ) -> tuple[int, Floats] | None:
         """The first of the other tuples, and a G for all of them: linear, so largest at an end."""
-        first, last = past.last + 1, self._count
+        first, last = past.last + 1, self._tuple_count
         if last is None:
             return first, metric + future.at(None) + past.at(None)
         final = last - future.last - 1
@@ -187,7 +194,7 @@ class TupleLift(Searched):
         ends = [metric + future.at(last - u) + past.at(u) for u in (first, final)]
         return first, np.maximum(*ends)
 
-    def _shown(self, node: int, place: int, growth: Floats, rule: Rule) -> Floats:
+    def _law_distance(self, node: int, place: int, growth: Floats, rule: Rule) -> Floats:
         """Λ between the laws of a tuple given its entry at `place`, for all pairs of values.
 
         A node beyond those followed stands for all of them: their law must have settled.

@@ -24,20 +24,20 @@ class MatrixInfluences:
         self._find = find
 
     @cached_property
-    def _found(self) -> InfluenceResult:
+    def _result(self) -> InfluenceResult:
         return self._find()
 
     @property
     def norm(self) -> float:
-        return self._found.norm
+        return self._result.norm
 
     @property
     def row_sum(self) -> float:
-        return self._found.row_sum
+        return self._result.row_sum
 
     @property
     def refusal(self) -> str | None:
-        return self._found.refusal
+        return self._result.refusal
 
     def scale(self, epsilon: float) -> float:
         return 2.0 * self.row_sum / epsilon * (1.0 + 16.0 * UNIT)
@@ -88,14 +88,18 @@ def influence_matrix_scale(
     """
     chain = ChainNodes(transition, initial)
     if not _positive(chain, length):
-        return _refused(math.inf, "some transition between possible values has probability 0")
+        return _infinite_influence(
+            math.inf, "some transition between possible values has probability 0"
+        )
     if length is None or (chain.homogeneous and length > LONG):
         norm, row_sum = _any_length(chain)  # never less than that of a finite chain
     else:
         edges = influence_edges(chain, length)
         norm, row_sum = spectral_norm(edges), _largest_row_sum(edges)
     if norm >= 1.0 or not math.isfinite(row_sum):
-        return _refused(norm, f"the influence matrix has norm {norm:.9g}; it must be below 1")
+        return _infinite_influence(
+            norm, f"the influence matrix has norm {norm:.9g}; it must be below 1"
+        )
     return InfluenceResult(2.0 * row_sum / epsilon * (1.0 + 16.0 * UNIT), norm, row_sum, None)
 
 
@@ -230,5 +234,5 @@ def _positive(chain: ChainNodes, length: int | None) -> bool:
     return all(bool(np.isfinite(chain.future(node, 1)).all()) for node in range(count))
 
 
-def _refused(norm: float, sentence: str) -> InfluenceResult:
+def _infinite_influence(norm: float, sentence: str) -> InfluenceResult:
     return InfluenceResult(math.inf, norm, math.inf, sentence)

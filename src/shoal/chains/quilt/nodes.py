@@ -66,14 +66,14 @@ def settle(chain: ChainNodes, tolerance: float, last: int | None) -> Settled | N
     steps, factor = chain.mixing
     previous, node = math.inf, chain.cycle or 0
     while last is None or node <= last:
-        slack = _slack(chain, node, steps, factor)
+        slack = _forgetting_slack(chain, node, steps, factor)
         if slack <= tolerance or (slack < 1e-6 and slack > 0.9 * previous):
             return Settled(node, slack)
         previous, node = slack, node + steps
     return None
 
 
-def _slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
+def _forgetting_slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
     law = chain.law(node)
     moved = law @ chain.walk.kernel(node, steps).values
     values = chain.secrets(node)
@@ -128,7 +128,7 @@ class ChainNodes:
 
     def secrets(self, node: int) -> Indices:
         """The values entry `node` can take."""
-        return self._values[self._place(node)]
+        return self._values[self._stored_entry(node)]
 
     def law(self, node: int) -> Floats:
         """The law of entry `node`, which may underflow to 0 on possible values."""
@@ -165,12 +165,12 @@ class ChainNodes:
         else:
             places = list(nodes)
         laws = np.array([self.law(place) for place in places])
-        support = self._supports[self._place(nodes[0])]
+        support = self._supports[self._stored_entry(nodes[0])]
         return law_log_ratios(laws, support, self.roundings(max(places))) + slack
 
     def future(self, node: int, lag: int) -> Floats:
         """F of the end-point `lag` steps after `node`."""
-        where = lag, self._keys[self._place(node)]
+        where = lag, self._keys[self._stored_entry(node)]
         found = self._future.get(where)
         if found is None:
             found = future_log_ratio(self.logs(node, lag), self.secrets(node))
@@ -180,7 +180,7 @@ class ChainNodes:
 
     def past(self, node: int, lag: int) -> Floats:
         """L of the end-point `lag` steps before `node`."""
-        origin, place = self._place(node - lag), self._place(node)
+        origin, place = self._stored_entry(node - lag), self._stored_entry(node)
         where = lag, self._keys[origin], self._keys[place]
         found = self._past.get(where)
         if found is None:
@@ -221,7 +221,7 @@ class ChainNodes:
             supports.append(support)
         return supports
 
-    def _place(self, node: int) -> int:
+    def _stored_entry(self, node: int) -> int:
         """The stored entry with the same support as `node`."""
         if self.cycle is None or node < self.cycle:
             return node
@@ -246,14 +246,14 @@ class NodeInfluence:
             return 0.0 if right is None else self._right_only(right)
         moved = self._before(left)
         if right is not None:
-            moved = moved + self._after(right)
+            moved = moved + self._future_law(right)
         return largest(moved)
 
     def _right_only(self, lag: int) -> float:
         top = future_top(self._chain.logs(self._node, lag), self._secrets)
         return top * (1.0 + 4.0 * UNIT)
 
-    def _after(self, lag: int) -> Floats:
+    def _future_law(self, lag: int) -> Floats:
         found = self._future.get(lag)
         if found is None:
             found = self._future[lag] = self._chain.future(self._node, lag)

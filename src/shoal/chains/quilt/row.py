@@ -40,7 +40,7 @@ class ChainQuilts:
 
     key: str
     survey: Callable[[float], QuiltResult]
-    told: Callable[[float], float]
+    evaluate: Callable[[float], float]
     _scales: dict[float, QuiltResult] = field(default_factory=dict)
     _losses: dict[float, float] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class ChainQuilts:
 
     def loss(self, eta: float) -> float:
         if eta not in self._losses:
-            self._losses[eta] = self.told(eta)
+            self._losses[eta] = self.evaluate(eta)
         return self._losses[eta]
 
     def certificate(self, found: Sequence[ActiveQuilt], reach: int | None) -> QuiltCertificate:
@@ -91,15 +91,15 @@ def chain_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts:
     """The quilts of a chain with its own initial law; its powers and influences are kept."""
     nodes: list[ChainNodes] = []
 
-    def found(cost: Cost) -> Survey:
+    def find_survey(cost: Cost) -> Survey:
         if not nodes:
             nodes.append(ChainNodes(model.transition, model.initial))
         return survey(nodes[0], SurveyGoal(model.length, cost, reach))
 
     return ChainQuilts(
         model.fingerprint,
-        lambda epsilon: QuiltResult.of(found(Scale(epsilon))),
-        lambda eta: found(QuiltLoss(eta)).worst.quilt.cost,
+        lambda epsilon: QuiltResult.of(find_survey(Scale(epsilon))),
+        lambda eta: find_survey(QuiltLoss(eta)).worst.quilt.cost,
     )
 
 

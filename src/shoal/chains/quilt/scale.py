@@ -27,7 +27,7 @@ from shoal.chains.quilt.search import (
     WorstNode,
     cost_of,
     every_node,
-    joined,
+    join_runs,
     least_quilt,
     one_by_one,
     worse,
@@ -63,15 +63,15 @@ def survey(chain: ChainNodes, setting: SurveyGoal) -> Survey:
     chain.mixing = contraction(chain)
     chain.settled = settle(chain, SETTLED_RATIO, None if length is None else length - 1)
     if chain.settled is not None:
-        return _settled(chain, setting, chain.settled.first)
+        return _survey_settled(chain, setting, chain.settled.first)
     if length is None:
         return NEVER
     if chain.mixing is None and length > UNMIXED:
-        return _unmixed(chain, setting, length)
+        return _survey_unmixed(chain, setting, length)
     return one_by_one(chain, setting, range(length), UNSEEN)
 
 
-def _settled(chain: ChainNodes, setting: SurveyGoal, settled: int) -> Survey:
+def _survey_settled(chain: ChainNodes, setting: SurveyGoal, settled: int) -> Survey:
     """Nodes whose law has settled share one quilt a phase; the others come one by one."""
     period, cycle = chain.period, chain.cycle or 0
     phases = [NodeInfluence(chain, settled + j + SETTLED_PERIODS * period) for j in range(period)]
@@ -89,7 +89,7 @@ def _settled(chain: ChainNodes, setting: SurveyGoal, settled: int) -> Survey:
     if worst.quilt.cost == math.inf:
         return NEVER
     early = one_by_one(chain, setting, range(first), worst)
-    return Survey(early.worst, joined(early.runs, runs))
+    return Survey(early.worst, join_runs(early.runs, runs))
 
 
 def _stretch(
@@ -101,7 +101,7 @@ def _stretch(
     nodes, reach = range(first, setting.length, step), setting.reach
     clear = _clear(nodes, inner, setting.cost, setting.length)
     if clear is not None:
-        return WorstNode(clear, inner), _covered(nodes, inner, setting.length)
+        return WorstNode(clear, inner), _runs_for(nodes, inner, setting.length)
 
     def rising(node: int, below: float) -> Quilt:
         return setting.least(influence, node, reach=(0, reach), below=below)
@@ -152,15 +152,15 @@ def worst_where_they_meet(
     worst, runs = UNSEEN, list[QuiltRun]()
     if low > 0:
         worst = WorstNode(nodes[low - 1], rising(nodes[low - 1], math.inf))
-        runs += _covered(nodes[:low], worst.quilt, length)
+        runs += _runs_for(nodes[:low], worst.quilt, length)
     if low < len(nodes):
         after = WorstNode(nodes[low], falling(nodes[low]))
         worst = worse(worst, after)
-        runs += _covered(nodes[low:], after.quilt, length)
+        runs += _runs_for(nodes[low:], after.quilt, length)
     return worst, runs
 
 
-def _covered(nodes: range, quilt: Quilt, length: int) -> list[QuiltRun]:
+def _runs_for(nodes: range, quilt: Quilt, length: int) -> list[QuiltRun]:
     """Runs for `nodes`: this quilt, without its right end-point where that leaves the chain."""
     inside = nodes
     if quilt.right is not None:
@@ -172,7 +172,7 @@ def _covered(nodes: range, quilt: Quilt, length: int) -> list[QuiltRun]:
     return runs
 
 
-def _unmixed(chain: ChainNodes, setting: SurveyGoal, length: int) -> Survey:
+def _survey_unmixed(chain: ChainNodes, setting: SurveyGoal, length: int) -> Survey:
     """Long chains that never mix: the last certain entry, if any, cuts the chain in two."""
     certain, cost = chain.certain(length), setting.cost
     if certain is None:
@@ -338,7 +338,7 @@ def _survey(transition: Floats, setting: SurveyGoal) -> Survey:
     )
     if setting.length is None and runs:
         runs[-1] = runs[-1]._replace(last=None)
-    return Survey(worse(early.worst, worst), joined(early.runs, runs))
+    return Survey(worse(early.worst, worst), join_runs(early.runs, runs))
 
 
 def _without_left(chain: ChainNodes, setting: SurveyGoal, node: int, below: float) -> Quilt:

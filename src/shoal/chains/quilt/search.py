@@ -334,7 +334,7 @@ def cost_of(quilt: Quilt) -> float:
     return quilt.cost
 
 
-def joined(*parts: Iterable[QuiltRun]) -> tuple[QuiltRun, ...]:
+def join_runs(*parts: Iterable[QuiltRun]) -> tuple[QuiltRun, ...]:
     """Runs one after another, neighbours with the same lags made one."""
     runs: list[QuiltRun] = []
     for run in (run for part in parts for run in part):
@@ -361,7 +361,7 @@ def every_node(chain: ChainNodes, setting: SurveyGoal, length: int) -> Survey:
     for node, quilt in enumerate(quilts):
         worst = worse(worst, WorstNode(node, quilt))
     runs = (QuiltRun(node, node, 1, q.left, q.right) for node, q in enumerate(quilts))
-    return Survey(worst, joined(runs), tuple(quilt.cost for quilt in quilts))
+    return Survey(worst, join_runs(runs), tuple(quilt.cost for quilt in quilts))
 
 
 def one_by_one(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: WorstNode) -> Survey:
@@ -384,7 +384,7 @@ def one_by_one(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: Wors
         worst = worse(worst, WorstNode(node, quilt))
         lags = quilt.left, quilt.right
         runs.append(QuiltRun(node, node, 1, *lags))
-    return Survey(worst, joined(runs))
+    return Survey(worst, join_runs(runs))
 
 
 def _climb(chain: ChainNodes, setting: SurveyGoal, nodes: range, worst: WorstNode) -> WorstNode:

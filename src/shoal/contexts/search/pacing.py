@@ -211,9 +211,11 @@ class SegmentSearch:
         slots, size, _ = arrays.moves.shape
         edges = float((arrays.moves > 0).sum()) / slots
         self._arrays = arrays
-        self._weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
-        self._pacing = Pacing(origins, self._weights, (slots, size), edges, effort, arrays.copies)
-        self._found, self._spent = np.ones((slots, size)), np.zeros(1)
+        self._integer_weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
+        self._pacing = Pacing(
+            origins, self._integer_weights, (slots, size), edges, effort, arrays.copies
+        )
+        self._result, self._spent = np.ones((slots, size)), np.zeros(1)
         self._paces, self._reserves = paces_of(slots), reserves_of(slots)
         self._wins = np.zeros(PACES)
         first = self._reserves[PACES - len(RESERVES) if slots > LONG_DAY else 0]
@@ -237,11 +239,11 @@ class SegmentSearch:
         self._spent[0] = 0.0
         if not passes:
             return None
-        stop = self._stop / max(float(self._weights[index]), self._stop)
+        stop = self._stop / max(float(self._integer_weights[index]), self._stop)
         paces, rule = (self._paces(slot), self._reserves), self._habits[state]
-        kept = (self._wins, self._found, self._spent)
+        kept = (self._wins, self._result, self._spent)
         find_best_policy(self._arrays, origin, value, *paces, passes, stop, index, rule, *kept)
-        return self._found[slot + 1 :]
+        return self._result[slot + 1 :]
 
     def note(self, index: int) -> None:
         """Record what the segment cost, its evaluation included."""

@@ -106,6 +106,6 @@ def test_every_kind_of_chain_is_followed_to_its_end(kind: str) -> None:
     task = running_task(kinds_of_chains()[kind])
     rows = over_time(choose(task, Fraction(1), "location-laplace").plan)
     assert [row.steps for row in rows] == [1, 2, 4]  # the model ends after 5
-    assert [row.told is None for row in rows] == [kind == "order"] * 3
+    assert [row.largest_change is None for row in rows] == [kind == "order"] * 3
     bounds = [row.at_most for row in rows]
     assert 0 < bounds[0] <= bounds[1] <= bounds[2]

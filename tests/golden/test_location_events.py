@@ -56,7 +56,7 @@ def test_every_history_leads_to_the_stored_epsilon(case: dict[str, Any]) -> None
         slot = len(history)
         if slot > len(given["transitions"]):
             return
-        arrived = guard.arrived(held, slot)
+        arrived = guard.beliefs_before_output(held, slot)
         choice = guard.first_fit(choices, arrived, slot)
         found[history] = None if choice is None else float(choice.epsilon)
         if choice is None:

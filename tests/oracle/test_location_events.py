@@ -100,7 +100,9 @@ def histories(stream: LocationStream, rng: np.random.Generator, few: int) -> Ite
         return
     assert stream.watched is not None
     guard = guard_of(stream.plan, stream.watched.watch)
-    choice = guard.choose(stream.state, guard.arrived(stream.watched.held, stream.state.time))
+    choice = guard.choose(
+        stream.state, guard.beliefs_before_output(stream.watched.held, stream.state.time)
+    )
     here = stream.plan.body.query.states[0]  # type: ignore[union-attr]
     if choice is None or choice.noise.count < 2:
         after, release = stream.read(here, rng=SeededRng(1))
@@ -383,7 +385,7 @@ def test_an_output_beyond_the_bound_is_caught_when_it_is_drawn() -> None:
     stream = LocationStream.begin(plan, events=event, event_epsilon=0.01)
     assert stream.watched is not None
     guard = guard_of(plan, stream.watched.watch)
-    arrived = guard.arrived(stream.watched.held, 0)
+    arrived = guard.beliefs_before_output(stream.watched.held, 0)
     noise = plan.body.noises(stream.state, [plan.body])[0]  # type: ignore[union-attr]
     with pytest.raises(PromiseBroken, match="beyond its bound"):
         guard.after(arrived, 0, noise, (1,))

@@ -20,7 +20,7 @@ import shoal
 from shoal.core.errors import PromiseBroken
 from shoal.core.motion import motion_of
 from shoal.noise.primitives import SeededRng
-from shoal.places.runtime import Forgetting, carried
+from shoal.places.runtime import Forgetting, propagate_loss
 
 NOISES = {
     "location-knorm": "k-norm",
@@ -94,7 +94,7 @@ def test_what_carries_over_a_step_rounds_up() -> None:
     ):
         grown = digits.multiply(Decimal(share), digits.subtract(digits.exp(Decimal(bound)), 1))
         exact = digits.ln(digits.add(1, grown))
-        found = carried(bound, share)
+        found = propagate_loss(bound, share)
         assert Decimal(found) >= min(exact, Decimal(bound))
         assert found <= float(exact) * (1 + 1e-8) + 1e-300
 

@@ -32,7 +32,7 @@ from shoal.mechanisms.plans import eta_above, float_below
 from shoal.mechanisms.table import MECHANISMS, verify_promise
 from shoal.noise.primitives import round_up
 from shoal.places.events import Carried
-from shoal.places.runtime import carried
+from shoal.places.runtime import propagate_loss
 from shoal.records.coefficients import float_up
 from tests.contexts.test_attacker_contexts import Attack
 
@@ -206,8 +206,10 @@ def test_what_carries_over_is_never_below_the_worst_law(before: float, factor: f
     """p = (τ, 1 - τ) against p' = (0, 1), and v = (e^g, 1)."""
     tau = decimal(factor)
     truth = (tau * decimal(before).exp() + 1 - tau).ln()
-    assert decimal(carried(before, factor)) >= truth
-    assert decimal(carried(before, factor)) <= truth * (1 + Decimal("1e-6")) + Decimal("1e-6")
+    assert decimal(propagate_loss(before, factor)) >= truth
+    assert decimal(propagate_loss(before, factor)) <= truth * (1 + Decimal("1e-6")) + Decimal(
+        "1e-6"
+    )
 
 
 # whole plans on laws with probabilities down to 1e-300

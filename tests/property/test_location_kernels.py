@@ -21,7 +21,7 @@ from shoal.places.kernels import (
     threshold,
 )
 from shoal.places.policy import location_set
-from shoal.places.runtime import _largest
+from shoal.places.runtime import _indices_of_largest
 
 WEIGHTS = st.lists(
     st.sampled_from([0, 1, 1, 2, 3, 5, 7, 50, 1e-9, 1e-300]), min_size=1, max_size=40
@@ -54,7 +54,7 @@ def test_the_largest_places_go_by_value_then_by_index(weights: list[float], coun
     values = np.array(weights, dtype=np.float64)
     expected = np.argsort(-values, kind="stable")[:count]
     assert largest_places(values, count).tolist() == expected.tolist()
-    assert _largest(values, count).tolist() == expected.tolist()
+    assert _indices_of_largest(values, count).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("delta", ["0.1", "0.05"])

@@ -17,7 +17,7 @@ from shoal.places.machine import LocationMachine
 from shoal.places.packed import LocationState
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, measurement
-from shoal.places.runtime import seen
+from shoal.places.runtime import posterior_after
 from shoal.places.step import PolicyIndex, Question, StepNoise, noises_of, planar_noises
 from tests.locations import town_task
 
@@ -147,8 +147,8 @@ def test_compiled_beliefs_are_those_of_the_plain_way(
         z = machine.answer(state, "14", rng)
         assert z is not None
         given = [(prior.noise, z)]
-        found = seen(machine.runtime, QUERY, state.time, prior, given)
-        plain = runtime._plain(machine.runtime, QUERY, state.time, prior, given)
+        found = posterior_after(machine.runtime, QUERY, state.time, prior, given)
+        plain = runtime._posterior_in_logs(machine.runtime, QUERY, state.time, prior, given)
         assert np.allclose(found.belief, plain.belief, rtol=1e-6, atol=0)
         assert np.array_equal(found.support, plain.support)
         assert found.estimate == pytest.approx(plain.estimate, rel=1e-12)
@@ -164,7 +164,7 @@ def test_compiled_beliefs_are_those_of_the_plain_way(
 
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often `seen` went the compiled way and was answered."""
-    calls, compiled = {"compiled": 0}, runtime._compiled
+    calls, compiled = {"compiled": 0}, runtime._posterior_compiled
 
     def counted(*given: Any) -> Any:
         found = compiled(*given)
@@ -182,7 +182,7 @@ def test_absolute_error_is_remapped_the_plain_way() -> None:
     prior = machine.prior(machine.init())
     found, plain = (
         way(machine.runtime, query, 0, prior, [(prior.noise, (1, 4))])
-        for way in (seen, runtime._plain)
+        for way in (posterior_after, runtime._posterior_in_logs)
     )
     assert found.estimate == pytest.approx(plain.estimate, rel=1e-9)
     assert found.spread == pytest.approx(plain.spread, rel=1e-9)
@@ -194,11 +194,11 @@ def test_ties_of_the_most_probable_go_by_index() -> None:
     prior = machine.prior(machine.init())
     far = (10**6, 3 * 10**6)  # every likelihood differs, but priors of 0 do not
     level = prior._replace(belief=np.zeros(CHAIN.size))
-    for way in (seen, runtime._plain):
+    for way in (posterior_after, runtime._posterior_in_logs):
         found = way(machine.runtime, QUERY, 0, level, [(prior.noise, far)])
         assert [place for place, _ in found.top] == [0, 1, 2]
         assert found.belief == pytest.approx(np.full(CHAIN.size, 1 / CHAIN.size))
-    skipped = runtime._plain(machine.runtime, QUERY, 0, prior, [])
+    skipped = runtime._posterior_in_logs(machine.runtime, QUERY, 0, prior, [])
     assert [place for place, _ in skipped.top] == [0, 1, 2]
 
 
@@ -229,7 +229,7 @@ def test_outputs_at_the_reach_of_compiled_norms(size: int) -> None:
     prior = machine.prior(machine.init())
     both = [
         way(machine.runtime, machine.query, 0, prior, [(prior.noise, (size, -size))])
-        for way in (seen, runtime._plain)
+        for way in (posterior_after, runtime._posterior_in_logs)
     ]
     assert both[0].belief == pytest.approx(both[1].belief, rel=1e-6)
     assert both[0].best == pytest.approx(both[1].best, rel=1e-12)

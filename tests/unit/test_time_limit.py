@@ -30,7 +30,7 @@ from shoal.places.audit import sequence_leakage
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import EventWatch, coordinates
-from shoal.places.rows import MOST_WALKS, rehearsed
+from shoal.places.rows import MOST_WALKS, rehearse_streams
 from shoal.places.walk import free_walk
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
@@ -247,14 +247,14 @@ def test_rehearsals_end_after_a_whole_walk(clock: list[float]) -> None:
     task = walk_on_a_square()
     plan = choose(task, Fraction(1), "location-knorm").plan
     watch = EventWatch.of(shoal.Events.of(shoal.visit(["0,0"], between=(2, 6))), 1)
-    whole = rehearsed(plan, watch)
+    whole = rehearse_streams(plan, watch)
     with shoal.time_limit(1):
         clock[1] = 0.06  # fourteen looks a walk
-        cut = rehearsed(plan, watch)
+        cut = rehearse_streams(plan, watch)
         assert cut.steps == whole.steps / MOST_WALKS
         clock[1] = 0.5
         with pytest.raises(OutOfTime, match=r"the rehearsal on a made-up walk was not over"):
-            rehearsed(plan, watch)
+            rehearse_streams(plan, watch)
 
 
 # Networks and records, their audits and attacks: the clock goes on with every look at it.

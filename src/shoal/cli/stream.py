@@ -91,7 +91,7 @@ class Lines:
     charged = False  # whether a ledger can be charged
 
     def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        self._plan, self._wish = plan, wish
+        self._plan, self._options = plan, wish
         if wish.start is not None or wish.clock is not None:
             name = "--clock" if wish.start is None else "--start"
             raise InputError(f"{name} says nothing to {plan.mechanism}; drop it")
@@ -106,7 +106,7 @@ class Lines:
 
     def step(self, runner: Any, reading: dict[str, Any], rng: Rng) -> tuple[Any, dict[str, Any]]:
         """Return the stream after a line, and the output line; refuses lines without a reading."""
-        after, shown = runner.step(reading.get(self._wish.field), rng=rng)
+        after, shown = runner.step(reading.get(self._options.field), rng=rng)
         return after, {"shown": shown}
 
     def doubt(self, runner: Any, reading: dict[str, Any]) -> str:
@@ -126,7 +126,7 @@ class CountLines(Lines):
         """Keep the plan and the options; refuses --clock, which only contexts of a day have."""
         from shoal.mechanisms.queries import running
 
-        self._plan, self._wish = plan, wish
+        self._plan, self._options = plan, wish
         self._every = running(plan).query.every
         if wish.clock is not None:
             raise InputError("--clock is for the contexts of a day; drop it for other streams")
@@ -135,7 +135,7 @@ class CountLines(Lines):
         """Return a new stream that starts at entry --start, by default 0; refuses non-digits."""
         from shoal.mechanisms.queries import running
 
-        start = "0" if self._wish.start is None else self._wish.start
+        start = "0" if self._options.start is None else self._options.start
         if not start.isdecimal():
             raise InputError(f"--start is {start!r}; give the number of the first entry")
         return running(self._plan).begin(self._plan, int(start))
@@ -144,7 +144,7 @@ class CountLines(Lines):
         self, runner: RunningStream, reading: dict[str, Any], rng: Rng
     ) -> tuple[RunningStream, dict[str, Any]]:
         """Return the stream after a line, and the output line, with answers of skipped steps."""
-        wish = self._wish
+        wish = self._options
         skipped = reading.get("skip", 1)
         if type(skipped) is not int or not 1 <= skipped <= self._every:
             raise InputError("skip is no whole number from 1 to the entries of a step")

@@ -19,7 +19,7 @@ from shoal.core.progress import in_time, report_progress
 from shoal.core.task import Model
 from shoal.places.events import replay
 from shoal.places.machine import LocationMachine, machine_of
-from shoal.places.queries import remapped
+from shoal.places.queries import remap_answer
 from shoal.places.step import Places, StepNoise
 
 MASS_OUT_OF_MEDIAN = 1e-12  # of the likeliest state's mass: states below do not move a median
@@ -94,7 +94,7 @@ def best_guess(law: Floats, values: Floats) -> tuple[Floats, float]:
     """
     kept = law > MASS_OUT_OF_MEDIAN * law.max()
     points, weights = values[kept], law[kept]
-    median = remapped(weights, points, "absolute")[0]
+    median = remap_answer(weights, points, "absolute")[0]
     nearest = points[int(((points - median) ** 2).sum(axis=1).argmin())]
     away = [np.sqrt(((points - guess) ** 2).sum(axis=1)) for guess in (median, nearest)]
     expected = [float(weights @ each) for each in away]
@@ -148,17 +148,21 @@ class LocationBeliefs:
     @property
     def before(self) -> Floats:
         """P(state at each step), by the chain alone."""
-        return _plain(self.log_before)
+        return _exponentials(self.log_before)
 
     @property
     def filtered(self) -> Beliefs:
         """Before and after the outputs up to each step: the belief as the stream goes on."""
-        return Beliefs(self.states, self.before, _plain(self.log_filtered), self.log_evidence)
+        return Beliefs(
+            self.states, self.before, _exponentials(self.log_filtered), self.log_evidence
+        )
 
     @property
     def smoothed(self) -> Beliefs:
         """Before and after all outputs, also those that came later."""
-        return Beliefs(self.states, self.before, _plain(self.log_smoothed), self.log_evidence)
+        return Beliefs(
+            self.states, self.before, _exponentials(self.log_smoothed), self.log_evidence
+        )
 
     @property
     def trajectory(self) -> tuple[str, ...]:
@@ -176,7 +180,7 @@ class LocationBeliefs:
             "past": self.log_filtered,
             "all": self.log_smoothed,
         }
-        return errors_of(_plain(logs[by]), self.values, truth)
+        return errors_of(_exponentials(logs[by]), self.values, truth)
 
     def odds(self, by: By = "all", *, truth: Sequence[int | None] | None = None) -> OddsOverTime:
         """How far odds changed at each step: by its own output, by all up to it, or by all.
@@ -213,14 +217,14 @@ def attack_locations(
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
     held = HeldChain.of(machine, adversary, start, len(outputs))
-    seen, joined, bounds = _replayed(machine, _columns(plan, outputs, others, start), start)
+    seen, joined, bounds = _replay_outputs(machine, _columns(plan, outputs, others, start), start)
     motion, first, places = held.motion, held.first, held.places
     rows = np.stack([seen[t, places][motion.at(first + t)] for t in range(len(outputs))])
     found = follow(motion, held.begin, first, rows)
     best = likeliest(motion, held.begin, first, rows)
     shown = np.array([motion.at(first + t)[h] for t, h in enumerate(best)])
     before, predicted, filtered, smoothed = (
-        _spread(on_states(motion, first, logs), places, len(machine.query.states))
+        _extend_to_states(on_states(motion, first, logs), places, len(machine.query.states))
         for logs in (found.before, found.predicted, found.filtered, found.smoothed)
     )
     return LocationBeliefs(
@@ -272,7 +276,7 @@ class HeldChain(NamedTuple):
         places = np.array([index[name] for name in chain.states or ()], dtype=np.int64)
         begin = motion.begin()
         if start is not None:
-            begin = _known(machine, motion, places, start)
+            begin = _known_start(machine, motion, places, start)
         with np.errstate(divide="ignore"):
             return cls(motion, places, np.log(begin), 0 if start is None else 1)
 
@@ -304,7 +308,7 @@ def _columns(
     return columns
 
 
-def _replayed(
+def _replay_outputs(
     machine: LocationMachine, columns: list[Column], start: Any
 ) -> tuple[Floats, tuple[Joined, ...], Floats]:
     """Likelihoods, joined states and the stream's own bounds, as it went on after each output."""
@@ -326,7 +330,7 @@ def _replayed(
     return rows, tuple(joined), bounds
 
 
-def _known(machine: LocationMachine, motion: Motion, places: Ints, start: Any) -> Floats:
+def _known_start(machine: LocationMachine, motion: Motion, places: Ints, start: Any) -> Floats:
     """Certainty about the first place; `machine.init` refuses a memory it cannot fill."""
     if motion.memory > 1:
         raise InputError("start is given, but the adversary's chain has a longer memory; drop it")
@@ -336,14 +340,14 @@ def _known(machine: LocationMachine, motion: Motion, places: Ints, start: Any) -
     return np.asarray(here, dtype=np.float64)
 
 
-def _spread(logs: Floats, places: Ints, size: int) -> Floats:
+def _extend_to_states(logs: Floats, places: Ints, size: int) -> Floats:
     """Log-laws over the plan's states, -inf for those the adversary does not know."""
     found = np.full((len(logs), size), -math.inf)
     found[:, places] = logs
     return found
 
 
-def _plain(logs: Floats) -> Floats:
+def _exponentials(logs: Floats) -> Floats:
     with np.errstate(under="ignore"):
         return np.asarray(np.exp(logs))
 

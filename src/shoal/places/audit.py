@@ -28,7 +28,7 @@ from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.primitives import LatticeEmission
 from shoal.places.events import replay
 from shoal.places.machine import LocationMachine, machine_of
-from shoal.places.rows import followed, parts, reference_stage
+from shoal.places.rows import later_stages, parts, reference_stage
 from shoal.places.step import Places, StepNoise
 
 MOST_STATES_AUDITED = 256  # pairs of pairs are followed
@@ -88,14 +88,14 @@ def sequence_leakage(
     stages = [step.noise for step in replay(plan, outputs, start)]
     first = 0 if start is None else 1
     begin = motion.begin() if start is None else machine.init(start).belief.astype(np.float64)
-    possible_at, backward = _reversed(motion, begin, first, len(outputs))
+    possible_at, backward = _reverse_motion(motion, begin, first, len(outputs))
     metrics = [_metric(stage, released) for stage, released in zip(stages, outputs, strict=True)]
     past, future = _past(backward, metrics), _future(motion, metrics, first)
     logs = np.zeros((len(outputs), motion.size))
     for row, stage, z in zip(logs, stages, outputs, strict=True):
         if z is not None:
             row[:] = stage.law.log_likelihood(z)
-    learned = _learned(motion, backward, logs, first)
+    learned = _learned_ratios(motion, backward, logs, first)
     rows: dict[str, list[float]] = {name: [] for name in SequenceLeakage.__dataclass_fields__}
     for t, stage in enumerate(stages):
         possible = possible_at[t]
@@ -103,15 +103,15 @@ def sequence_leakage(
         pairs = np.concatenate([edges, stage.protected.added])
         pairs = pairs[possible[pairs].all(axis=1)]
         bound = metrics[t] + past[t] + future[t]
-        rows["own"].append(_largest(metrics[t], pairs))
-        rows["joined"].append(_largest(np.maximum(bound, bound.T), pairs))
+        rows["own"].append(_largest_of_pairs(metrics[t], pairs))
+        rows["joined"].append(_largest_of_pairs(np.maximum(bound, bound.T), pairs))
         rows["any_two"].append(float(bound[np.ix_(possible, possible)].max(initial=0.0)))
-        rows["learned_joined"].append(_largest(learned[t], pairs))
+        rows["learned_joined"].append(_largest_of_pairs(learned[t], pairs))
         rows["learned_any_two"].append(float(learned[t][np.ix_(possible, possible)].max(initial=0)))
     return SequenceLeakage(**{name: tuple(values) for name, values in rows.items()})
 
 
-def _reversed(
+def _reverse_motion(
     motion: Motion, begin: Floats, first: int, count: int
 ) -> tuple[list[Bools], list[Floats]]:
     """Which positions each step can have before any output, and log P(X_{t-1} = x | X_t = y).
@@ -156,7 +156,7 @@ def _past(backward: list[Floats], metrics: list[Floats]) -> list[Floats]:
         error = ERROR + (t + 2) * (size + 2) * 2.0**-52  # FarLaw, step after step
         with np.errstate(under="ignore"):
             law = prepare(np.exp(logs), possible=logs > -np.inf, error=error)
-        found.append(_leaked(law, metrics[t - 1] + found[-1]))
+        found.append(_bound_of_law(law, metrics[t - 1] + found[-1]))
     return found
 
 
@@ -170,11 +170,11 @@ def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
         report_progress(2 * len(metrics) - t, 2 * len(metrics))
         if law is None or not motion.homogeneous:
             law = prepare(motion.rows(first + t + 1), error=ERROR)
-        found.append(_leaked(law, metrics[t + 1] + found[-1]))
+        found.append(_bound_of_law(law, metrics[t + 1] + found[-1]))
     return found[::-1]
 
 
-def _leaked(law: Any, growth: Floats) -> Floats:
+def _bound_of_law(law: Any, growth: Floats) -> Floats:
     """Λ for all pairs, at most the largest growth, which any law whatever keeps."""
     grown = np.maximum(growth, growth.T)
     np.fill_diagonal(grown, 0.0)
@@ -182,7 +182,9 @@ def _leaked(law: Any, growth: Floats) -> Floats:
     return np.asarray(np.minimum(np.maximum(bound, 0.0), grown.max()))
 
 
-def _learned(motion: Motion, backward: list[Floats], logs: Floats, first: int) -> list[Floats]:
+def _learned_ratios(
+    motion: Motion, backward: list[Floats], logs: Floats, first: int
+) -> list[Floats]:
     """|log P(outputs | X_t = x) - log P(outputs | X_t = x')| of the outputs at hand, exactly."""
     steps, size = logs.shape
     before = [np.zeros(size)]
@@ -211,7 +213,7 @@ def log_sum(logs: Floats) -> Floats:
         return np.asarray(np.log(np.exp(logs - safe).sum(axis=0)) + safe)
 
 
-def _largest(matrix: Floats, pairs: Any) -> float:
+def _largest_of_pairs(matrix: Floats, pairs: Any) -> float:
     return float(matrix[pairs[:, 0], pairs[:, 1]].max(initial=0.0))
 
 
@@ -253,7 +255,7 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
     """
     machine = machine_of(plan)
     reference, prior = reference_stage(machine)
-    stages, eta = followed(machine)
+    stages, eta = later_stages(machine)
     stages.append(reference)
     places = parts(plan.task)[1]
     found = max((_worst(machine, places, stage) for stage in stages), key=lambda one: one.value)
@@ -270,7 +272,7 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
         lower=lower,
         upper=upper,
         entry_level=math.inf if eta is None else eta,
-        witness=_witness(machine, found, prior) if found.value > 0 else None,
+        witness=_worst_witness(machine, found, prior) if found.value > 0 else None,
         assumptions=ASSUMED,
         not_checked=(*NOT_CHECKED, ENDED) if cut_short() else NOT_CHECKED,
     )
@@ -312,7 +314,7 @@ def _edges(points: Ints, places: Places, stage: StepNoise) -> list[tuple[int, in
     return [(int(a), int(b)) for a, b in pairs[chosen]]
 
 
-def _witness(machine: LocationMachine, worst: WorstStep, prior: Floats) -> Witness:
+def _worst_witness(machine: LocationMachine, worst: WorstStep, prior: Floats) -> Witness:
     """The beliefs in the two states before and after the output, under the chain's own law."""
     even = np.zeros(len(prior))
     even[[worst.first, worst.second]] = 0.5
@@ -340,24 +342,24 @@ def event_audit(plan: Plan, secrets: Secrets) -> Audit:
     A lower bound: beliefs along a few walks drawn from the model. The upper one is the promise,
     which every step is certified for before it is drawn; infinite where nothing is promised.
     """
-    from shoal.places.rows import asked, rehearsed
+    from shoal.places.rows import rehearse_streams, watch_for
 
-    own, watch = machine_of(plan).watch, asked(plan, secrets)
+    own, watch = machine_of(plan).watch, watch_for(plan, secrets)
     events = watch.events
     amounts = {} if own is None else dict(zip(own.events.pairs, own.amounts, strict=True))
     promised = [amounts.get(pair) for pair in events.pairs]
-    found = rehearsed(plan, watch)
+    found = rehearse_streams(plan, watch)
     known = [float(each) for each in promised if each is not None]
     most = max(known) if len(known) == len(promised) else None
-    most_told = max(found.told)
+    largest_change = max(found.largest_changes)
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
         protected=events.describe(),
         notion=None if most is None else "pufferfish",
         promised=most,
-        claim=(most_told, math.inf if most is None else most),
-        lower=most_told,
+        claim=(largest_change, math.inf if most is None else most),
+        lower=largest_change,
         upper=math.inf if most is None else most,
         entry_level=math.inf,
         witness=None,

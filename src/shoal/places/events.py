@@ -96,12 +96,13 @@ class EventGuard:
             for event, _ in watch.events.pairs
         )
         self.machines = {
-            each: _at(self.machine, each) for each in watch.tried(self.machine.epsilon)
+            each: _machine_at_epsilon(self.machine, each)
+            for each in watch.levels_to_try(self.machine.epsilon)
         }
         self._checks: OrderedDict[int, tuple[StepNoise, Check]] = OrderedDict()
         if len(self.law.states) <= MOST_READY:  # what a first step may try is made before it comes
             for each in self.machines.values():
-                self._check(self.machine.noises(self.machine.init(), [each])[0])
+                self._noise_check(self.machine.noises(self.machine.init(), [each])[0])
 
     def room(self) -> int:
         """Bytes that the packed beliefs of any slot fit in."""
@@ -110,9 +111,9 @@ class EventGuard:
     def begin(self) -> tuple[Held, ...]:
         """The beliefs before slot 0, or after it when its state is known to everybody."""
         held = self.program.begin()
-        return held if self.watch.start is None else self.arrived(held, 0)
+        return held if self.watch.start is None else self.beliefs_before_output(held, 0)
 
-    def arrived(self, held: Sequence[Held], slot: int) -> tuple[Held, ...]:
+    def beliefs_before_output(self, held: Sequence[Held], slot: int) -> tuple[Held, ...]:
         """The beliefs at a slot before its output: also the beliefs after a slot without one."""
         if slot < self.law.length:
             return self.program.arrive(held, slot, read=True)
@@ -142,7 +143,7 @@ class EventGuard:
         """The first of these choices that fits, from the beliefs at `slot`."""
         tables = self._tables(arrived, slot)
         for choice in choices:
-            check = self._check(choice.noise)
+            check = self._noise_check(choice.noise)
             if all(check.fits(table) for table in tables):
                 found: StepChoice = choice
                 return found
@@ -150,7 +151,7 @@ class EventGuard:
 
     def offer(self, state: LocationState, held: Sequence[Held], *, read: bool) -> Offered:
         """The beliefs a step begins with and the noise it would draw with; public."""
-        arrived = self.arrived(held, state.time)
+        arrived = self.beliefs_before_output(held, state.time)
         return Offered(arrived, self.choose(state, arrived) if read else None, read)
 
     def absorb(
@@ -197,8 +198,8 @@ class EventGuard:
             over, under = (side[:, 0] @ likely for side in (table.over, table.under))
             if (over > under * (1 + 1e-9)).any():
                 raise PromiseBroken("an output would move the odds of an event beyond its bound")
-            told = conditioned(one, np.broadcast_to(likely, one.mass.shape))
-            found.append(replace(told, rounds=told.rounds + wide))
+            conditional = conditioned(one, np.broadcast_to(likely, one.mass.shape))
+            found.append(replace(conditional, rounds=conditional.rounds + wide))
         return tuple(found)
 
     def beliefs(self, held: Sequence[Held], slot: int) -> tuple[float, ...]:
@@ -214,7 +215,7 @@ class EventGuard:
         both = zip(self.program.tracks, arrived, strict=True)
         return [self.program.table(track, one, last) for track, one in both]
 
-    def _check(self, noise: StepNoise) -> Check:
+    def _noise_check(self, noise: StepNoise) -> Check:
         kept = self._checks.get(id(noise))
         if kept is None or kept[0] is not noise:
             # the noise is kept with its check, so that nothing else gets its id
@@ -225,7 +226,7 @@ class EventGuard:
 
 
 @lru_cache(maxsize=64)
-def _at(machine: LocationMachine, epsilon: Fraction) -> LocationMachine:
+def _machine_at_epsilon(machine: LocationMachine, epsilon: Fraction) -> LocationMachine:
     """The machine at another ε, with what it keeps: one for all guards of it."""
     return machine if epsilon == machine.epsilon else replace(machine, epsilon=epsilon)
 
@@ -261,7 +262,7 @@ def replay(
         in_time("following a stream from its outputs")
         used = machine
         if guard is not None:
-            held = guard.arrived(held, state.time)
+            held = guard.beliefs_before_output(held, state.time)
         if guard is not None and z is not None:
             choice = guard.choose(state, held)
             if choice is None:

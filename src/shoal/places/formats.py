@@ -66,10 +66,10 @@ def tracks_geojson(rows: pl.DataFrame) -> str:
     for (user, part), own in rows.group_by(["user", "part"], maintain_order=True):
         named = {"user": user, "part": part}
         line = [[row["estimate_lon"], row["estimate_lat"]] for row in _steps(own)]
-        told: dict[str, Any] = {**named, "kind": "estimates", "about": SOURCE}
+        properties: dict[str, Any] = {**named, "kind": "estimates", "about": SOURCE}
         if "time" in own.columns:
-            told["coordTimes"] = [_stamp(row.get("time")) for row in _steps(own)]
-        features.append(_feature("LineString", line, told))
+            properties["coordTimes"] = [_stamp(row.get("time")) for row in _steps(own)]
+        features.append(_feature("LineString", line, properties))
         for row in _steps(own):
             point = {**named, "kind": "step", "step": row["step"], "time": _stamp(row.get("time"))}
             point |= {name: row[name] for name in ("z_lat", "z_lon", "spread", "possible")}
@@ -107,9 +107,9 @@ def _steps(own: pl.DataFrame) -> Iterator[dict[str, Any]]:
     return own.iter_rows(named=True)
 
 
-def _feature(kind: str, where: Any, told: dict[str, Any]) -> dict[str, Any]:
+def _feature(kind: str, where: Any, properties: dict[str, Any]) -> dict[str, Any]:
     shape = {"type": kind, "coordinates": where}
-    return {"type": "Feature", "geometry": shape, "properties": told}
+    return {"type": "Feature", "geometry": shape, "properties": properties}
 
 
 def _stamp(when: Any) -> Any:
@@ -138,7 +138,7 @@ def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[
             raise InputError(
                 "radius_km is for a point; a polygon has its own shape, so leave it out"
             )
-        inside = _covered(place, chain) if points is None else _around_any(chain, points, radius)
+        inside = _states_inside(place, chain) if points is None else _around_any(chain, points, radius)
     else:
         inside = _around(chain, place, radius)
     if not inside.any():
@@ -171,7 +171,7 @@ def zones_of(
         if words is None:
             raise InputError(f"a feature has no property {name!r}; name the one that names zones")
         point = _point(feature)
-        shape = _covered(feature, chain) if point is None else _around(chain, point, radius)
+        shape = _states_inside(feature, chain) if point is None else _around(chain, point, radius)
         inside = left & shape
         left &= ~inside
         if inside.any():
@@ -256,16 +256,16 @@ def _around(chain: SparseChain, place: Any, radius_km: float | None) -> Bools:
     return np.asarray(inside)
 
 
-def _covered(shape: Mapping[str, Any], chain: SparseChain) -> Bools:
+def _states_inside(shape: Mapping[str, Any], chain: SparseChain) -> Bools:
     """Which states lie inside a GeoJSON object: polygons, points, and collections of them."""
     centres, kind = centres_of(chain), shape.get("type")
     if kind == "Feature":
-        return _covered(shape.get("geometry") or {}, chain)
+        return _states_inside(shape.get("geometry") or {}, chain)
     parts = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
     if kind in parts:
         found = np.zeros(len(centres), dtype=np.bool_)
         for part in shape.get(parts[kind]) or []:
-            found |= _covered(part, chain)
+            found |= _states_inside(part, chain)
         return found
     points = points_of(shape)
     if points is not None:

@@ -76,7 +76,7 @@ class Maps:
         states = np.full(frame.height, NO_STATE, dtype=np.int32)
         off_map = 0
         usable = np.isfinite(latitudes) & np.isfinite(longitudes) & ~bad & ~worse
-        for group, rows in self._parts(frame, layout, usable):
+        for group, rows in self._rows_of_groups(frame, layout, usable):
             locator, own = self._maps[group]
             found, off = locator.states_of(latitudes[rows], longitudes[rows])
             states[rows] = own[found]
@@ -84,7 +84,7 @@ class Maps:
         states[bad | worse] = NO_DEGREES
         return pl.Series("state", states), off_map
 
-    def _parts(
+    def _rows_of_groups(
         self, frame: pl.DataFrame, layout: Layout, usable: Bools
     ) -> Iterator[tuple[str, Ints]]:
         """The usable rows of each group that has a map."""
@@ -210,7 +210,7 @@ def release_traces(
         if charging is not None and census.times is None:
             raise InputError(NO_TIMES)
         law = watch.law(machine_of(plan).chain)
-        traces = _in_slots(_whole(traces, refused), census, law, refused)
+        traces = _in_slots(_undivided_traces(traces, refused), census, law, refused)
     traces.sort(key=lambda trace: -trace.length)
     places = np.where(census.values < 0, SKIPPED, place[census.values])
     by_rows = watch is not None and watch.law(machine_of(plan).chain).clock is None
@@ -221,10 +221,10 @@ def release_traces(
     done = {trace.unit: 0 for trace in traces}
     for step, trace, _ in batch.rows:
         done[trace.unit] += 1 if trace.sizes is None else trace.sizes[step]
-    return _table(plan, census, batch.rows, secure=seed is None), done, refused
+    return _step_table(plan, census, batch.rows, secure=seed is None), done, refused
 
 
-def _whole(traces: list[Trace], refused: dict[int, str]) -> list[Trace]:
+def _undivided_traces(traces: list[Trace], refused: dict[int, str]) -> list[Trace]:
     """The units that are one stream each; the others are refused: an event is about all slots."""
     chains = Counter(trace.unit for trace in traces)
     refused |= {unit: IN_PIECES for unit, count in chains.items() if count > 1}
@@ -276,7 +276,7 @@ class TraceBatch:
         ledger = None if self.charging is None else self.charging.ledger
         for number in range(traces[0].length if traces else 0):
             running = [one for one in running if one[0].length > number]
-            steps = [self._step(trace, stream, number, rng) for trace, stream, rng in running]
+            steps = [self._step_row(trace, stream, number, rng) for trace, stream, rng in running]
             results, running = zip(running, run_batch(steps, ledger), strict=True), []
             for (trace, _, rng), result in results:
                 if isinstance(result.error, BudgetError):
@@ -287,7 +287,7 @@ class TraceBatch:
                 if trace.rows[number] != NO_ROW:
                     self.rows.append((number, trace, stream.released()))
 
-    def _step(
+    def _step_row(
         self, trace: Trace, stream: LocationStream, number: int, rng: Rng | None
     ) -> Step[LocationStream]:
         """Return the step of a stream at its `number`-th row."""
@@ -320,7 +320,9 @@ def _reason(refusal: BudgetError) -> str:
     return OVER_LIMIT if isinstance(refusal, OverBudget) else NOT_ADDED
 
 
-def _table(plan: Plan, census: Census, rows: Sequence[ShownStep], *, secure: bool) -> pl.DataFrame:
+def _step_table(
+    plan: Plan, census: Census, rows: Sequence[ShownStep], *, secure: bool
+) -> pl.DataFrame:
     """One row per step, ordered by subject, period, chain and step."""
     import polars as pl
 
@@ -439,11 +441,11 @@ class LivePlaces:
         else:
             stream = LocationStream.of(plan, read_state(stored, machine.runtime.motion.hidden))
         last = stream.last
-        told = []
+        rows_out = []
         for row in sorted(rows, key=lambda row: row.at or 0):
             at = int(row.at or 0)
             if last is not None and at <= last:
-                told.append(LiveRow(row.day, at, late=True))
+                rows_out.append(LiveRow(row.day, at, late=True))
                 continue
             rng = KeyedRng(live.key, [plan.fingerprint, subject, *row, stream.state.fingerprint])
             account = _account(live, subject, stream.state.time, at)
@@ -456,11 +458,11 @@ class LivePlaces:
             except (OverBudget, CannotCompose):
                 stream, release = stream.skip()
             except InputError:  # a state the model does not know, a name no ledger takes
-                told.append(LiveRow(row.day, at, error=UNUSABLE))
+                rows_out.append(LiveRow(row.day, at, error=UNUSABLE))
                 continue
             last, stream = at, replace(stream, last=at)
-            told.append(LiveRow(row.day, at, cells=self._cells(plan, release)))
-        return write_state(stream.kept()), told
+            rows_out.append(LiveRow(row.day, at, cells=self._step_cells(plan, release)))
+        return write_state(stream.kept()), rows_out
 
     def columns(self, plan: Plan) -> dict[str, str]:
         """Points on a map in km have degrees too."""
@@ -475,7 +477,7 @@ class LivePlaces:
     def check_map(self, plan: Plan) -> None:
         locator_of(plan)
 
-    def _cells(self, plan: Plan, release: LocationRelease) -> dict[str, Any]:
+    def _step_cells(self, plan: Plan, release: LocationRelease) -> dict[str, Any]:
         """Multiples and estimate of a step, and on a map both in degrees."""
         cells: dict[str, Any] = {"multiples": release.z, "estimate": release.estimate}
         grid = grid_in_km(plan)

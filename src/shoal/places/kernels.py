@@ -225,7 +225,7 @@ def exp_minus_all(exponents: Any, out: Any) -> None:
 
 
 @njit(cache=True)
-def updated(
+def update_belief(
     prior: Any,
     members: Any,
     answers: Any,
@@ -293,7 +293,7 @@ def largest_places(values: Any, count: int) -> Any:
 
 
 @njit(cache=True)
-def absorbed(
+def absorb_output(
     prior: Any,
     values: Any,
     members: Any,
@@ -312,7 +312,7 @@ def absorbed(
     of the first, 0 when it is no member. With `total` below LOSES_NOTHING only `best` means
     something.
     """
-    total, best = updated(prior, members, answers, vertices, epsilon, x, y, belief)
+    total, best = update_belief(prior, members, answers, vertices, epsilon, x, y, belief)
     for state in range(len(belief)):
         single[state] = belief[state]
     east, north, spread = mean_and_spread(belief, values)

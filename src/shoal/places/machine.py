@@ -25,8 +25,8 @@ from shoal.places.runtime import (
     Reading,
     Runtime,
     StepPrior,
-    carried,
-    seen,
+    posterior_after,
+    propagate_loss,
     single_precision,
 )
 from shoal.places.step import NOISES, Places, StepNoise
@@ -112,7 +112,7 @@ class LocationMachine(Value):
                 raise InputError("start is given, but the chain has a longer memory; leave it out")
             belief, time = np.zeros(motion.hidden), 1
             belief[self.runtime.locator.state_of(start)] = 1.0
-        support = self.runtime.packed(belief > 0)
+        support = self.runtime.pack_support(belief > 0)
         return LocationState(time, single_precision(belief), support, known_start=start is not None)
 
     def step(
@@ -155,17 +155,17 @@ class LocationMachine(Value):
         machines = [machine for machine, _ in outputs]
         noises = self.noises(state, machines) if outputs else []
         given = [(each, z) for each, (_, z) in zip(noises, outputs, strict=True)]
-        found = seen(runtime, self.query, state.time, prior, given)
+        found = posterior_after(runtime, self.query, state.time, prior, given)
         packed = prior.packed
         if found.support is not prior.support:
-            packed = runtime.packed(found.support)
+            packed = runtime.pack_support(found.support)
         shown = noises or [prior.noise]
         eta = sum(each.spread for each in noises)
         shaped = prior.noise.count, prior.noise.joined, eta, shown[0].added
         odd = any(each.tells for each in shown), found.best < -NOISE_RARELY_FARTHER * len(outputs)
         z = tuple(int(k) for k in outputs[0][1]) if outputs else None
         spent = runtime.guarantee(tuple(machine.epsilon for machine in machines))
-        return self._after(state, found, packed, z, shaped, odd, spent, secure)
+        return self._next_state(state, found, packed, z, shaped, odd, spent, secure)
 
     def noises(self, state: LocationState, machines: Sequence[LocationMachine]) -> list[StepNoise]:
         """The noise of each machine at the next step, when all of them answer, this one first.
@@ -182,7 +182,7 @@ class LocationMachine(Value):
         """Belief, support and noise of the next step."""
         return self.runtime.prior(state.time, state.belief, state.support)
 
-    def _after(
+    def _next_state(
         self,
         before: LocationState,
         found: Posterior,
@@ -201,7 +201,7 @@ class LocationMachine(Value):
         # the reversed law behind the factor is that of the first law, not of a known start
         known, time = before.known_start, before.time + 1
         factor = 1.0 if known else self.runtime.forgetting.factor(before.time)
-        here, path = carried(before.loss_here, factor) + eta, before.loss_path + eta
+        here, path = propagate_loss(before.loss_here, factor) + eta, before.loss_path + eta
         after: LocationState = unchecked(
             LocationState, time, found.belief, packed, here, path, known
         )

@@ -115,7 +115,7 @@ class SquareGrid(Value):
         metres = EARTH_RADIUS_M * math.pi / 180 / float(self.cell_m)
         column = (np.asarray(longitude, np.float64) - float(self.west)) * metres * self._shrink
         row = (np.asarray(latitude, np.float64) - float(self.south)) * metres
-        return _whole(np.floor(np.stack([column, row], axis=-1)))
+        return _whole_steps(np.floor(np.stack([column, row], axis=-1)))
 
     def to_degrees(self, kilometres: Any) -> Floats:
         """Latitude and longitude of points given in km east and north of the first centre."""
@@ -169,11 +169,11 @@ class AroundFirst(Value):
 
     def lattice_of(self, cell: Any) -> Ints:
         """(east, north) of each centre from the first one, in metres."""
-        return _whole(np.rint(self._plane(self.centre_of(cell))))
+        return _whole_steps(np.rint(self._plane(self.centre_of(cell))))
 
     def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
         """(east, north) of each point, any at all, from the first centre, in metres."""
-        return _whole(np.rint(self._plane(np.stack([latitude, longitude], axis=-1))))
+        return _whole_steps(np.rint(self._plane(np.stack([latitude, longitude], axis=-1))))
 
     def to_degrees(self, kilometres: Any) -> Floats:
         """Latitude and longitude of points given in km east and north of the first centre."""
@@ -364,7 +364,7 @@ class RoadMap(AroundFirst):
 Grid = SquareGrid | HexGrid | RoadMap
 
 
-def _whole(steps: Floats) -> Ints:
+def _whole_steps(steps: Floats) -> Ints:
     return np.clip(steps, -FURTHEST, FURTHEST).astype(np.int64)
 
 

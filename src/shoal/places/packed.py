@@ -195,7 +195,7 @@ class Kept(NamedTuple):
 
 def mark_of(plan: Plan) -> bytes:
     """Eight bytes that tell plans apart."""
-    return _check(plan.fingerprint.encode())
+    return _checksum(plan.fingerprint.encode())
 
 
 def write_state(kept: Kept) -> str:
@@ -210,12 +210,12 @@ def read_state(text: str, hidden: int) -> Kept:
     of another version or of another model, and what is no state at all.
     """
     if text.startswith("{"):
-        return checked(_from_json(text), hidden)
+        return refuse_other_size(_from_json(text), hidden)
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise StoredError(FOREIGN) from None
-    return checked(from_bytes(raw), hidden)
+    return refuse_other_size(from_bytes(raw), hidden)
 
 
 def to_bytes(kept: Kept) -> bytes:
@@ -246,7 +246,7 @@ def to_bytes(kept: Kept) -> bytes:
         filters = head + b"".join(map(_filter_bytes, held))
         tail += filters + LENGTH.pack(len(filters))
     whole: bytes = header + belief + support + tail
-    return whole + _check(whole)
+    return whole + _checksum(whole)
 
 
 def from_bytes(raw: bytes) -> Kept:
@@ -260,7 +260,7 @@ def from_bytes(raw: bytes) -> Kept:
             f"{VERSION} to {WITH_HISTORY}: go on with the program that stored it"
         )
     body, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
-    if _check(body) != check:
+    if _checksum(body) != check:
         raise StoredError(DAMAGED)
     shown = filters = b""
     if version >= WITH_EVENTS:
@@ -310,7 +310,7 @@ def _filters(raw: bytes, version: int) -> tuple[tuple[Held, ...], int | None, by
         at += FILTER.size
         pairs = np.frombuffer(raw, "<u4", 2 * count, offset=at).reshape(-1, 2)
         mass = np.frombuffer(raw, "<f8", size, offset=at + 8 * count).reshape(count, states)
-        support = _unpacked(raw[at + 8 * count + 8 * size : end], size).reshape(count, states)
+        support = _unpack_mask(raw[at + 8 * count + 8 * size : end], size).reshape(count, states)
         found.append(Held(pairs, mass, support, lost, rounds))
         at = end
     return tuple(found), None if start < 0 else start, mark, drawn, digest.hex()
@@ -322,7 +322,7 @@ def _arrays(
     """Belief and support from the bytes after the header."""
     width = -(-hidden // 8)
     begin = width if flags & SPARSE else 0
-    weighty = _unpacked(rest[:width], hidden) if begin else np.ones(hidden, dtype=np.bool_)
+    weighty = _unpack_mask(rest[:width], hidden) if begin else np.ones(hidden, dtype=np.bool_)
     count = int(np.count_nonzero(weighty))
     end = begin + FLOAT_BYTES * count
     if len(rest) != end + (0 if flags & OWN_SUPPORT else width):
@@ -334,7 +334,7 @@ def _arrays(
     return belief, np.frombuffer(rest, np.uint8, width, offset=end)
 
 
-def _unpacked(bits: bytes, hidden: int) -> npt.NDArray[np.bool_]:
+def _unpack_mask(bits: bytes, hidden: int) -> npt.NDArray[np.bool_]:
     if len(bits) < -(-hidden // 8):
         raise StoredError(DAMAGED)
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=hidden).astype(np.bool_)
@@ -353,7 +353,7 @@ def _from_json(text: str) -> Kept:
     return Kept(state, last)
 
 
-def checked(kept: Kept, hidden: int) -> Kept:
+def refuse_other_size(kept: Kept, hidden: int) -> Kept:
     """The same; refused when the model has another number of hidden states."""
     if len(kept.state.belief) != hidden or len(kept.state.support) != -(-hidden // 8):
         raise StoredError(
@@ -363,14 +363,14 @@ def checked(kept: Kept, hidden: int) -> Kept:
     return kept
 
 
-def _check(content: bytes) -> bytes:
+def _checksum(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=CHECK_BYTES).digest()
 
 
 # What a step showed, without what the plan says.
 
 
-TOLD = (
+RELEASE_FIELDS = (
     *("time", "z", "estimate", "likely", "spread", "possible", "degree", "added"),
     *("loss_here", "loss_path", "warnings", "secure"),
 )
@@ -378,21 +378,21 @@ TOLD = (
 
 def shown_bytes(release: LocationRelease) -> bytes:
     """A release as `Kept.shown` holds it."""
-    told = {name: getattr(release, name) for name in TOLD}
+    fields = {name: getattr(release, name) for name in RELEASE_FIELDS}
     epsilon = None if release.guarantee is None else str(release.guarantee.amount)
-    return json.dumps({**told, "epsilon": epsilon}, separators=(",", ":")).encode()
+    return json.dumps({**fields, "epsilon": epsilon}, separators=(",", ":")).encode()
 
 
 def shown_again(machine: LocationMachine, stored: bytes) -> LocationRelease | None:
     """The release behind `Kept.shown`; None when nothing was kept."""
     if not stored:
         return None
-    told: dict[str, Any] = json.loads(stored)
-    epsilon, query = told.pop("epsilon"), machine.query
+    fields: dict[str, Any] = json.loads(stored)
+    epsilon, query = fields.pop("epsilon"), machine.query
     for name in ("z", "estimate", "likely", "added", "warnings"):
-        told[name] = _tuples(told[name])
+        fields[name] = _tuples(fields[name])
     return LocationRelease(
-        **told,
+        **fields,
         step=query.step,
         labels=query.labels,
         unit=query.unit,

@@ -51,8 +51,8 @@ def clique_edges(groups: Ints) -> Ints:
 def edges_within(points: Ints, squared: Fraction) -> Ints:
     """Pairs with |p - q|² ≤ squared, exactly, in lattice steps."""
     limit = squared.numerator // squared.denominator  # distances are integers
-    found, everybody = [NO_EDGES], np.arange(len(points))
-    for rows, distances in _distances(points, everybody, everybody):
+    found, all_states = [NO_EDGES], np.arange(len(points))
+    for rows, distances in _distances(points, all_states, all_states):
         first, second = np.nonzero(distances <= limit)
         first = rows[first]
         found.append(np.stack([first, second], axis=1)[first < second])
@@ -61,9 +61,9 @@ def edges_within(points: Ints, squared: Fraction) -> Ints:
 
 def edges_nearest(points: Ints, k: int) -> Ints:
     """Each state and its k nearest others, ties by index."""
-    size, found, everybody = len(points), [NO_EDGES], np.arange(len(points))
+    size, found, all_states = len(points), [NO_EDGES], np.arange(len(points))
     count = min(k, size - 1)
-    for rows, distances in _distances(points, everybody, everybody):
+    for rows, distances in _distances(points, all_states, all_states):
         distances[np.arange(len(rows)), rows] = np.iinfo(np.int64).max
         order = np.argsort(distances, axis=1, kind="stable")[:, :count]
         found.append(np.stack([np.repeat(rows, count), order.ravel()], axis=1))
@@ -145,7 +145,7 @@ class PolicyGraph(Value):
     @classmethod
     def complete(cls, states: Sequence[Any], *, repair: Repair = "nearest") -> Self:
         """Every state from every other: ordinary DP for the current state, and much noise."""
-        names = _labels(states)
+        names = _state_labels(states)
         groups = np.zeros(len(names), np.int64)
         return cls._of(names, NO_EDGES, "every state from every other", repair, groups)
 
@@ -158,7 +158,7 @@ class PolicyGraph(Value):
         repair: Repair = "nearest",
     ) -> Self:
         """Every state from the others of its category; states in none are joined to nobody."""
-        names = _labels(states)
+        names = _state_labels(states)
         index = {name: place for place, name in enumerate(names)}
         groups = np.full(len(names), -1, dtype=np.int64)
         for number, members in enumerate(categories):
@@ -210,7 +210,7 @@ class PolicyGraph(Value):
         title: str = "the pairs of states that were named",
     ) -> Self:
         """From pairs of states; `partners` names, for states left alone, whom to join them to."""
-        names = _labels(states)
+        names = _state_labels(states)
         index = {name: place for place, name in enumerate(names)}
 
         def place(name: Any) -> int:
@@ -344,7 +344,7 @@ class PolicyGraph(Value):
                     f"secrets are a policy on {self.size} states, but the model is "
                     f"{model.describe()}; build the policy on the model's states, in order"
                 )
-            _followed(model)
+            _refuse_unfollowed(model)
             if self.watch is not None:
                 self.watch.check(model)
 
@@ -371,12 +371,12 @@ def _and_events(policy: PolicyGraph) -> str:
 
 
 @lru_cache(maxsize=32)
-def _followed(model: Model) -> None:
+def _refuse_unfollowed(model: Model) -> None:
     """Refuses a model whose beliefs no stream follows; a ledger asks at every charge."""
     motion_of(model)
 
 
-def _labels(states: Sequence[Any]) -> tuple[str, ...]:
+def _state_labels(states: Sequence[Any]) -> tuple[str, ...]:
     return tuple(label(state) for state in states)
 
 
@@ -483,13 +483,13 @@ def location_set(prior: npt.ArrayLike, delta: Number) -> Bools:
     order = np.argsort(-floats, kind="stable")
     if values.dtype == object:
         order = np.array(sorted(range(len(values)), key=lambda s: -values[s]), dtype=np.int64)
-    needed = _needed(values[order], share)
+    needed = _count_reaching(values[order], share)
     members = np.zeros(len(values), dtype=np.bool_)
     members[(values >= values[order[needed - 1]]) & (values > 0)] = True
     return members
 
 
-def _needed(descending: npt.NDArray[Any], share: Fraction) -> int:
+def _count_reaching(descending: npt.NDArray[Any], share: Fraction) -> int:
     """How many of the largest probabilities reach `share`; all of positive mass when none do.
 
     The sum of floats decides where it is clear, and exact sums where it is close. The share is of

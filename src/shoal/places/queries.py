@@ -122,7 +122,7 @@ def measurement(
     to its multiples, once and publicly (to the nearest, ties to even).
     """
     names = tuple(label(state) for state in states)
-    rows = _rows(names, values)
+    rows = _value_rows(names, values)
     width = len(rows[0]) if rows else 0
     titles = tuple(labels) or tuple(f"f{axis + 1}" for axis in range(width))
     if any(len(row) != len(titles) for row in rows):
@@ -169,7 +169,7 @@ def coordinates(
     )
 
 
-def _rows(names: tuple[str, ...], values: Any) -> list[Sequence[Number]]:
+def _value_rows(names: tuple[str, ...], values: Any) -> list[Sequence[Number]]:
     if not isinstance(values, Mapping):
         rows = list(values)
         if len(rows) != len(names):
@@ -201,7 +201,7 @@ WEISZFELD_ROUNDS = 50  # of Weiszfeld's iteration
 MEDIAN_CLOSE = 1e-9  # relative step after which it stops
 
 
-def remapped(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
+def remap_answer(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
     """The answer of least expected error under `belief`, and √E|f(s) - answer|².
 
     Squared error: the mean Σ p(s) f(s). Absolute error E|f(s) - answer|: the geometric median.
@@ -301,7 +301,7 @@ class EventWatch(Value):
             for each, pair in zip(self.amounts, self.events.pairs, strict=True)
         )
 
-    def tried(self, epsilon: Fraction) -> tuple[Fraction, ...]:
+    def levels_to_try(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """What a step may take, in the order in which it is tried, under a plan of `epsilon`."""
         found = self.epsilons or tuple(epsilon * share for share in SHARES_TRIED)
         if list(found) != sorted(found, reverse=True) or found[0] > epsilon:

@@ -27,7 +27,7 @@ from shoal.places.events import event_curve, guard_of
 from shoal.places.machine import LocationMachine, machine_of, step_promise
 from shoal.places.packed import LocationRelease
 from shoal.places.policy import LocationSet, PolicyGraph
-from shoal.places.queries import EventWatch, Measurement, remapped
+from shoal.places.queries import EventWatch, Measurement, remap_answer
 from shoal.places.step import Places, StepNoise, edge_loss
 
 HORIZON = 32  # steps after which the chain's own law is the prior that errors are stated for
@@ -115,7 +115,7 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
     machine = LocationMachine(
         chain=task.family[0], query=query, places=places, epsilon=epsilon, noise=noise
     )
-    stages, eta = followed(machine)
+    stages, eta = later_stages(machine)
     reference, prior = reference_stage(machine)
     errors = expected_errors(machine, reference, prior)
     certificate = LocationCertificate(
@@ -141,7 +141,7 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
     if machine.watch is None:
         return plan
     # some kinds of noise are bounded more tightly than others where events decide
-    return replace(plan, cost=float(f"{rehearsed(plan, machine.watch).error:.2g}"))
+    return replace(plan, cost=float(f"{rehearse_streams(plan, machine.watch).error:.2g}"))
 
 
 def ways_to_add(machine: LocationMachine) -> tuple[Composition, ...]:
@@ -154,7 +154,7 @@ def ways_to_add(machine: LocationMachine) -> tuple[Composition, ...]:
     return (steps,) if machine.watch is None else (steps, OneStream(machine.watch.promises))
 
 
-def watched(plan: Plan, events: Events, event_epsilon: Any, **watch: Any) -> Plan:
+def add_event_watch(plan: Plan, events: Events, event_epsilon: Any, **watch: Any) -> Plan:
     """The plan of a stream that promises something about events too; `policy.watching` of one."""
     machine = machine_of(plan)
     if machine.watch is not None:
@@ -197,14 +197,14 @@ def loss(plan: Plan, noise: str) -> float:
     ):
         return math.inf
     with no_time_limit():  # what decides whether a promise is kept
-        stages, eta = followed(machine)
+        stages, eta = later_stages(machine)
         stages.append(reference_stage(machine)[0])
         found = max(edge_loss(places, query, stage) for stage in stages)
     unsaid = certificate.eta is not None and (eta is None or certificate.eta < eta)
     return math.inf if unsaid or certificate.loss < found else found
 
 
-def followed(machine: LocationMachine) -> tuple[list[StepNoise], float | None]:
+def later_stages(machine: LocationMachine) -> tuple[list[StepNoise], float | None]:
     """The stages that follow the first law, and η of any step of a stream that begins with it.
 
     Those of the supports that come one after the other, each once, up to STAGES of them. With a
@@ -251,7 +251,7 @@ def reference_stage(machine: LocationMachine) -> tuple[StepNoise, Floats]:
     for time in range(1, steps + 1):
         belief, support = motion.predict(time, belief), motion.reach(time, support)
     prior = machine.runtime.prior(
-        0, np.asarray(belief, np.float32), machine.runtime.packed(support)
+        0, np.asarray(belief, np.float32), machine.runtime.pack_support(support)
     )
     return prior.noise, motion.on_states(steps, belief)
 
@@ -266,7 +266,7 @@ def expected_errors(
     better on average, and promises nothing.
     """
     values = machine.runtime.values
-    guess = remapped(prior, values, machine.query.estimate)[1]
+    guess = remap_answer(prior, values, machine.query.estimate)[1]
     if stage.count < 2:
         return 0.0, guess, guess
     raw = stage.law.expected_error(prior) * float(machine.query.step)
@@ -275,14 +275,14 @@ def expected_errors(
         in_time("the estimate of a stream's errors")
         z = stage.law.draw(categorical(prior, float(uniform)), rng)
         belief = posterior(prior, stage.law.log_likelihood(z))
-        total += remapped(belief, values, machine.query.estimate)[1] ** 2
+        total += remap_answer(belief, values, machine.query.estimate)[1] ** 2
     return raw, math.sqrt(total / DRAWS), guess
 
 
 # The rows: one kind of noise each, with its own proof beside this file.
 
 
-def _row(
+def _noise_mechanism(
     name: str, noise: str, reason: str, refuse: Callable[[Task], str | None] = refuse
 ) -> Mechanism:
     """The row of a kind of noise; refused where the computation shows that it does not apply."""
@@ -315,7 +315,7 @@ def refuse_graph(task: Task) -> str | None:
 
 # P(z | s) ∝ exp(-ε |z - f(s)|_K) on the lattice, K the hull of the policy at each step: the planar
 # isotropic mechanism. Xiao & Xiong 2016, Definition 3.3, Theorem 6.2; Xiao 2017, Algorithm 2 (PIM).
-KNORM_ROW = _row(
+KNORM_ROW = _noise_mechanism(
     "location-knorm",
     "k-norm",
     "lattice K-norm noise under the sensitivity hull of the repaired policy (the planar isotropic "
@@ -323,7 +323,7 @@ KNORM_ROW = _row(
 )
 # Independent noise exp(-ε |z_i - f_i(s)| / S), for comparison; the cross-polytope decides who is
 # exposed, as Theorem 5.2 needs. Xiao & Xiong 2016, Theorem 5.1.
-LAPLACE_ROW = _row(
+LAPLACE_ROW = _noise_mechanism(
     "location-laplace",
     "laplace",
     "discrete Laplace noise of scale S/ε on each coordinate, S the l1 sensitivity of the repaired "
@@ -331,7 +331,7 @@ LAPLACE_ROW = _row(
 )
 # P(z | s) ∝ exp(-ε ⌊|z - f(s)|_K + 1 - width⌋), the width of least error. Worth it from ε = 2 on:
 # 5 % less squared error there, 27 % at 4.
-STAIRCASE_ROW = _row(
+STAIRCASE_ROW = _noise_mechanism(
     "location-staircase",
     "staircase",
     "staircase noise under the norm of the sensitivity hull of the repaired policy; states that "
@@ -340,7 +340,7 @@ STAIRCASE_ROW = _row(
 # q(z | s) ∝ w_z exp(-r d(s, z)), d counting edges of the policy among the members. w = Φ⁻¹1 with
 # Φ = exp(-ε d) gives ε without the usual factor 2 when no weight is negative; otherwise w = 1 and r
 # is the largest rate that keeps every edge within ε.
-GRAPH_ROW = _row(
+GRAPH_ROW = _noise_mechanism(
     "location-graph-exponential",
     "graph-exponential",
     "a state drawn by its distance in the repaired policy graph, with tight constants where they "
@@ -378,10 +378,10 @@ class Rehearsal(NamedTuple):
     before: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    told: tuple[float, ...]
+    largest_changes: tuple[float, ...]
 
 
-def rehearsed(plan: Plan, watch: EventWatch) -> Rehearsal:
+def rehearse_streams(plan: Plan, watch: EventWatch) -> Rehearsal:
     """Streams of `plan`, and what they tell of the events of `watch`, its own or others.
 
     A time limit ends it after a whole walk, and `steps` says how many there were.
@@ -392,9 +392,9 @@ def rehearsed(plan: Plan, watch: EventWatch) -> Rehearsal:
     walks = max(1, min(MOST_WALKS, REHEARSED_STEPS // length))
     for number in range(walks):
         report_progress(number, walks)
-        walk = walked(machine, length, rng)
+        walk = sample_path(machine, length, rng)
         try:
-            releases = _released(plan, walk, rng)
+            releases = _stream_releases(plan, walk, rng)
             curves.append(event_curve(plan, [release.z for release in releases], watch))
         except OutOfTime:
             if not curves:
@@ -424,7 +424,7 @@ def log_odds(beliefs: Floats) -> Floats:
         return np.asarray(np.log(beliefs) - np.log1p(-beliefs))
 
 
-def unwatched(plan: Plan) -> Plan:
+def without_watch(plan: Plan) -> Plan:
     """The same plan without its promise about events: what an ordinary stream of it would do."""
     machine = machine_of(plan)
     policy: Any = replace(machine.places.policy, watch=None)
@@ -434,7 +434,7 @@ def unwatched(plan: Plan) -> Plan:
     return replace(plan, task=task, body=replace(machine, places=places), composition=rules)
 
 
-def asked(plan: Plan, secrets: Secrets) -> EventWatch:
+def watch_for(plan: Plan, secrets: Secrets) -> EventWatch:
     """The watch that asks `plan` about events, or about those that a policy watches.
 
     Events alone have the slots and clock of the plan's own watch, if it has one.
@@ -453,7 +453,7 @@ def asked(plan: Plan, secrets: Secrets) -> EventWatch:
     return found
 
 
-def walked(machine: LocationMachine, steps: int, rng: Rng) -> list[int]:
+def sample_path(machine: LocationMachine, steps: int, rng: Rng) -> list[int]:
     """One random sequence of states of the machine's chain, whatever kind it is."""
     motion = machine.runtime.motion
     belief, places = motion.begin(), []
@@ -466,7 +466,7 @@ def walked(machine: LocationMachine, steps: int, rng: Rng) -> list[int]:
     return places
 
 
-def _released(plan: Plan, walk: list[int], rng: Rng) -> list[LocationRelease]:
+def _stream_releases(plan: Plan, walk: list[int], rng: Rng) -> list[LocationRelease]:
     """What a stream of the plan shows of a walk."""
     machine, found = machine_of(plan), list[LocationRelease]()
     guard = None if machine.watch is None else guard_of(plan, machine.watch)

@@ -20,7 +20,7 @@ from shoal.core.task import Model
 from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.places.map import Grid
 from shoal.places.policy import location_set
-from shoal.places.queries import Measurement, remapped
+from shoal.places.queries import Measurement, remap_answer
 from shoal.places.step import PolicyIndex, Question, StepNoise, noises_of, planar_noises
 from shoal.places.walk import grid_of
 
@@ -183,7 +183,7 @@ class Forgetting:
         self._factors.append(min(1.0, distance + error))
 
 
-def carried(before: float, factor: float) -> float:
+def propagate_loss(before: float, factor: float) -> float:
     """Λ ≤ log(1 + τ (e^g - 1)), and ≤ g: what a bound g about X_{t-1} says about X_t.
 
     g = before, τ = factor. For weights v in [1, e^g] and laws p, p' at distance τ the ratio
@@ -248,8 +248,8 @@ class Runtime:
         self.promise = machine.promise(machine.epsilon)
         self._latest: tuple[int, Belief, Bytes, StepPrior] | None = None
         self._last_reached: tuple[int, Bytes | None, Reached | None] = (-1, None, None)
-        self._noises = lru_cache(NOISES_KEPT)(self._shaped)
-        self._reached = lru_cache(NOISES_KEPT)(self._moved)
+        self._noises = lru_cache(NOISES_KEPT)(self._step_noises)
+        self._reached = lru_cache(NOISES_KEPT)(self._support_at)
         self._packed = lru_cache(NOISES_KEPT)(
             lambda bits: locked(np.frombuffer(bits, np.uint8), np.uint8)
         )
@@ -263,17 +263,17 @@ class Runtime:
             last, before, held, latest = self._latest
             if last == time and before is belief and held is packed:  # locked, so still the same
                 return latest
-        moved = self._predicted(time, belief)
+        moved = self._predict_belief(time, belief)
         reached = self.reach(time, packed)
         noise = reached.noise
         if noise is None:
-            noise = self.noise(self._members(time, moved, reached.support))
+            noise = self.noise(self._possible_members(time, moved, reached.support))
         found = StepPrior(moved, reached.support, reached.packed, noise)
         if not belief.flags.writeable and not packed.flags.writeable:
             self._latest = time, belief, packed, found
         return found
 
-    def _predicted(self, time: int, belief: Belief) -> Floats:
+    def _predict_belief(self, time: int, belief: Belief) -> Floats:
         moves = self.motion.matrix(time)
         if moves is None or self.index.edges is None:
             return self.motion.predict(time, belief.astype(np.float64))
@@ -281,7 +281,7 @@ class Runtime:
 
         return np.asarray(predict(moves.indptr, moves.indices, moves.data, belief))
 
-    def _members(self, time: int, prior: Floats, support: Bools) -> Bools:
+    def _possible_members(self, time: int, prior: Floats, support: Bools) -> Bools:
         """C: the states possible, of a location set those likely enough.
 
         By a partition where the sums are clear, exactly where they are not.
@@ -304,14 +304,14 @@ class Runtime:
         """The noise of each question of one step, repaired together; this machine's one first."""
         return self._noises(np.packbits(members).tobytes(), *questions)
 
-    def _shaped(self, packed: bytes, *questions: Question) -> list[StepNoise]:
-        members = _unpacked(packed, self.motion.size)
+    def _step_noises(self, packed: bytes, *questions: Question) -> list[StepNoise]:
+        members = _unpack_support(packed, self.motion.size)
         found = None
         if self._planar is not None and questions == (self.question,):
             found = self._planar.noise(members)
         return noises_of(self._machine.places, members, questions) if found is None else [found]
 
-    def packed(self, support: Bools) -> Bytes:
+    def pack_support(self, support: Bools) -> Bytes:
         """A support eight states to a byte; equal ones are one array, shared by all streams."""
         return self._packed(np.packbits(support).tobytes())
 
@@ -335,16 +335,16 @@ class Runtime:
         self._last_reached = moves, packed, found
         return found
 
-    def _moved(self, time: int, packed: bytes) -> Reached:
+    def _support_at(self, time: int, packed: bytes) -> Reached:
         """The support at step `time`, and its noise when no belief is asked for it."""
-        motion, support = self.motion, _unpacked(packed, self.motion.hidden)
+        motion, support = self.motion, _unpack_support(packed, self.motion.hidden)
         support = motion.reach(time, support) if time else support
         every = not self._machine.places.delta
         noise = self.noise(motion.states_possible(time, support)) if every else None
-        return Reached(support, self.packed(support), noise)
+        return Reached(support, self.pack_support(support), noise)
 
 
-def _unpacked(packed: bytes, count: int) -> Bools:
+def _unpack_support(packed: bytes, count: int) -> Bools:
     return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(np.bool_)
 
 
@@ -371,7 +371,7 @@ class Posterior(NamedTuple):
     best: float
 
 
-def seen(
+def posterior_after(
     runtime: Runtime,
     query: Measurement,
     time: int,
@@ -387,21 +387,21 @@ def seen(
         noise, z = given[0]
         polygon = noise.polygon if noise is prior.noise else None
         if polygon is not None and min(z) > -REACH and max(z) < REACH:
-            found = _compiled(runtime, query, prior, polygon, z)
+            found = _posterior_compiled(runtime, query, prior, polygon, z)
             if found is not None:
                 return found
-    return _plain(runtime, query, time, prior, given)
+    return _posterior_in_logs(runtime, query, time, prior, given)
 
 
-def _compiled(
+def _posterior_compiled(
     runtime: Runtime, query: Measurement, prior: StepPrior, polygon: Ints, z: Sequence[int]
 ) -> Posterior | None:
     """None when products underflow: the plain way forms them in logarithms."""
-    from shoal.places.kernels import LOSES_NOTHING, absorbed
+    from shoal.places.kernels import LOSES_NOTHING, absorb_output
 
     noise = prior.noise
     belief, single = np.empty(len(prior.belief)), np.empty(len(prior.belief), dtype=np.float32)
-    total, best, east, north, spread, degree, shown = absorbed(
+    total, best, east, north, spread, degree, shown = absorb_output(
         prior.belief,
         runtime.values,
         noise.members,
@@ -417,7 +417,7 @@ def _compiled(
         return None
     estimate = (east, north)
     if query.estimate != "squared":
-        answer, spread = remapped(belief, runtime.values, query.estimate)
+        answer, spread = remap_answer(belief, runtime.values, query.estimate)
         estimate = (float(answer[0]), float(answer[1]))
     single.setflags(write=False)
     top = shown_states(shown, len(belief))
@@ -429,7 +429,7 @@ def shown_states(shown: Any, states: int) -> Any:
     return shown if states >= SHOWN else shown[:states]
 
 
-def _plain(
+def _posterior_in_logs(
     runtime: Runtime,
     query: Measurement,
     time: int,
@@ -456,8 +456,8 @@ def _plain(
         if not belief.any():  # the floats lost every state that is left: all count alike
             belief = support / support.sum()
     states = motion.on_states(time, belief)
-    estimate, spread = remapped(states, runtime.values, query.estimate)
-    top = _largest(states, SHOWN)
+    estimate, spread = remap_answer(states, runtime.values, query.estimate)
+    top = _indices_of_largest(states, SHOWN)
     most = int(top[0])
     near = noise.members.copy()  # those who protect the most probable state in every answer
     for other in [other for other, _ in given] or [noise]:
@@ -481,7 +481,7 @@ def single_precision(belief: Floats) -> npt.NDArray[np.float32]:
     return short
 
 
-def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
+def _indices_of_largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
     """The places of the largest values, the largest first, ties by index."""
     if len(values) <= count:
         return np.argsort(-values, kind="stable")

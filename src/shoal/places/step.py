@@ -147,7 +147,7 @@ def protect_together(asked: Sequence[StepQuestion], members: Bools) -> list[Prot
     """
     first = asked[0]
     before = [each.policy.hull(members) if each.hull is None else each.hull for each in asked]
-    hulls, bodies = list(before), [_shaped(*pair) for pair in zip(asked, before, strict=True)]
+    hulls, bodies = list(before), [_shape_hull(*pair) for pair in zip(asked, before, strict=True)]
     added: list[tuple[int, int]] = []
 
     def is_exposed(state: int) -> bool:
@@ -169,14 +169,14 @@ def protect_together(asked: Sequence[StepQuestion], members: Bools) -> list[Prot
         for place, each in enumerate(asked):
             move = each.policy.points[state] - each.policy.points[other]
             hulls[place] = symmetric_hull(np.vstack([hulls[place].vertices, move]))
-            bodies[place] = _shaped(each, hulls[place])
+            bodies[place] = _shape_hull(each, hulls[place])
         added.append((min(state, other), max(state, other)))
     edges = np.array(added, dtype=np.int64).reshape(-1, 2)
     left = np.array(exposed, dtype=np.int64)
     return [Protected(edges, *found, left) for found in zip(before, hulls, bodies, strict=True)]
 
 
-def _shaped(each: StepQuestion, hull: Body) -> Body:
+def _shape_hull(each: StepQuestion, hull: Body) -> Body:
     return hull if each.shape is None else each.shape(hull)
 
 
@@ -185,9 +185,9 @@ def _partner(
 ) -> int:
     """Whom to join an exposed state to."""
     if policy.partners is not None:
-        wished = int(policy.partners[state])
-        if wished >= 0 and members[wished]:
-            return wished
+        preferred = int(policy.partners[state])
+        if preferred >= 0 and members[preferred]:
+            return preferred
     others = np.flatnonzero(members)
     others = others[others != state]
     moves = points[others] - points[state]
@@ -381,18 +381,20 @@ def edge_loss(places: Places, query: Measurement, stage: StepNoise) -> float:
     if isinstance(law, GraphExponential):
         between = law.log_ratios
         edges = np.concatenate([policy.edges_among(stage.members), added])
-        return max(_largest(between(edges)), *(float(between(pairs).min()) for pairs in alone), 0.0)
+        return max(
+            _largest_ratio(between(edges)), *(float(between(pairs).min()) for pairs in alone), 0.0
+        )
     assert isinstance(law, LatticeEmission)
-    points, told = query.points, law.noise.log_ratios
+    points, log_ratios = query.points, law.noise.log_ratios
     hulls = [plain_hull(policy, points, stage.members).vertices]
     hulls.append(points[added[:, 0]] - points[added[:, 1]])
     images = _images(places, points[stage.answering])
     hulls += [] if images is None else [images.vertices]
-    least = [float(told(points[pairs[:, 0]] - points[pairs[:, 1]]).min()) for pairs in alone]
-    return max(_largest(told(np.concatenate(hulls))), *least, 0.0)
+    least = [float(log_ratios(points[pairs[:, 0]] - points[pairs[:, 1]]).min()) for pairs in alone]
+    return max(_largest_ratio(log_ratios(np.concatenate(hulls))), *least, 0.0)
 
 
-def _largest(ratios: Floats) -> float:
+def _largest_ratio(ratios: Floats) -> float:
     return float(ratios.max(initial=0.0))
 
 

@@ -41,14 +41,14 @@ from shoal.places.packed import (
     Kept,
     LocationRelease,
     LocationState,
-    checked,
     from_bytes,
     mark_of,
+    refuse_other_size,
     shown_again,
     shown_bytes,
     to_bytes,
 )
-from shoal.places.rows import watched as with_events
+from shoal.places.rows import add_event_watch as with_events
 from shoal.places.runtime import StepPrior
 from shoal.places.step import StepNoise
 
@@ -197,7 +197,9 @@ class LocationStream(Stream):
         """The stream of `plan` that `to_bytes` stored; StoredError when it is not one."""
         if stored[: len(STREAM)] == STREAM:
             return super(LocationStream, cls).from_bytes(plan, stored)
-        return cls.of(plan, checked(from_bytes(stored), machine_of(plan).runtime.motion.hidden))
+        return cls.of(
+            plan, refuse_other_size(from_bytes(stored), machine_of(plan).runtime.motion.hidden)
+        )
 
     @classmethod
     def of(cls, plan: Plan, kept: Kept) -> LocationStream:
@@ -235,7 +237,7 @@ class LocationStream(Stream):
             (result,) = run_batch([Step(self, slot, place)], ledger, source)
             moved = result.after()
             return moved, moved.released()
-        self._check(others)
+        self._refuse_mixed_plans(others)
         if place is None or machine.prior(self.state).noise.count < 2:
             return self.skip()
         plans = (self.plan, *others)
@@ -247,7 +249,7 @@ class LocationStream(Stream):
         answers = [result.after() for result in run_batch(asked, ledger, source)]
         outputs = [(machine_of(one.plan), one.z or ()) for one in answers]
         state, release = machine.absorb(self.state, outputs, secure=source.secure)
-        return self._moved(state, release, None), release
+        return self._advance_to(state, release, None), release
 
     def price(self, slot: Slot) -> Price:
         """Return what the next step costs and the noise it draws with: both follow from outputs.
@@ -283,7 +285,7 @@ class LocationStream(Stream):
         if self.watched is None or law.offered is None:
             outputs = () if z is None else ((machine, z),)
             after = machine.absorb(self.state, outputs, secure=secure, prior=law.prior)
-            return self._moved(*after, None)
+            return self._advance_to(*after, None)
         guard = guard_of(self.plan, self.watched.watch)
         step = self._next_output(law.offered, price.slot.at)
         state, release, held = guard.absorb(self.state, law.offered, z, secure=secure)
@@ -291,7 +293,7 @@ class LocationStream(Stream):
         if z is not None and step is not None:
             history = step.after(z) if step.before else ""
             watched = replace(watched, drawn=step.number + 1, history=history)
-        return self._moved(state, release, watched)
+        return self._advance_to(state, release, watched)
 
     def to_release(self, price: Price, drawn: LocationOutput) -> Release:
         """Return an output as a ledger stores it."""
@@ -329,7 +331,7 @@ class LocationStream(Stream):
             at=at,
         )
 
-    def _moved(
+    def _advance_to(
         self, state: LocationState, release: LocationRelease, watched: Watched | None
     ) -> LocationStream:
         moved: LocationStream = unchecked(
@@ -365,7 +367,7 @@ class LocationStream(Stream):
         held = noise.degree(answering)
         return Aside(names[place], names[answering], not noise.members[place], held)
 
-    def _check(self, others: Sequence[Plan]) -> None:
+    def _refuse_mixed_plans(self, others: Sequence[Plan]) -> None:
         machine = self.machine
         for plan in (self.plan, *others):
             other = machine_of(plan)

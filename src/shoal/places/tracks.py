@@ -127,7 +127,7 @@ def release_tracks(
     table, library = data, None
     if not isinstance(data, pl.DataFrame) or columns is None:
         library = load("shoal.data.frames:library_of")(data)
-        table, columns = _placed(plan, data, columns, named, every=every, gap=gap)
+        table, columns = _table_and_columns(plan, data, columns, named, every=every, gap=gap)
     tracks = list(tracks_of(table, columns))
     if not tracks:
         raise DataError("the table holds no readings; nothing was released")
@@ -136,7 +136,7 @@ def release_tracks(
         _check_watched(tracks, charged=ledger is not None)
     parts: dict[int, list[dict[str, Any]]] = {}
     done = 0
-    for first, rows in _made(plan, tracks, count, ledger, seed, period):
+    for first, rows in _release_batches(plan, tracks, count, ledger, seed, period):
         parts[first] = rows
         done += len({(row["user"], row["part"]) for row in rows})
         notify(done, len(tracks))
@@ -170,7 +170,7 @@ def step_of(plan: Plan, asked: float | None) -> float | None:
     return asked if own is None else float(own)
 
 
-def _placed(
+def _table_and_columns(
     plan: Plan,
     data: Any,
     columns: TrackColumns | None,
@@ -187,12 +187,12 @@ def _placed(
     table = load("shoal.data.positions:positions")(data, **named)
     length = load("shoal.data.times:duration")
     asked = None if every is None else length(every, "every").total_seconds()
-    told = TrackColumns.of(
+    track_columns = TrackColumns.of(
         table,
         every=step_of(plan, asked),
         gap=None if gap is None else length(gap).total_seconds(),
     )
-    return table, told
+    return table, track_columns
 
 
 def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
@@ -268,7 +268,7 @@ def period_of(part: int, period: str = "", *, cut: bool = True) -> str:
     return f"{period}/{part}" if period else str(part)
 
 
-def _made(
+def _release_batches(
     plan: Plan,
     tracks: list[Track],
     workers: int,
@@ -281,7 +281,7 @@ def _made(
     batches = [(first, tracks[first : first + size]) for first in range(0, len(tracks), size)]
     if workers == 1 or ledger is not None or len(batches) == 1:
         for first, batch in batches:
-            yield first, _rows(plan, first, batch, ledger, seed, period)
+            yield first, _release_rows(plan, first, batch, ledger, seed, period)
         return
     # spawned, not forked: forking a process with running threads can lock up
     with ProcessPoolExecutor(workers, get_context("spawn"), _receive, (plan,)) as pool:
@@ -298,10 +298,10 @@ def _receive(plan: Plan) -> None:
 
 
 def _in_worker(first: int, batch: list[Track], seed: int | None) -> list[dict[str, Any]]:
-    return _rows(_PLAN[0], first, batch, None, seed)
+    return _release_rows(_PLAN[0], first, batch, None, seed)
 
 
-def _rows(
+def _release_rows(
     plan: Plan,
     first: int,
     tracks: list[Track],
@@ -327,12 +327,12 @@ def _rows(
                 else:
                     account["key"] = f"{track.user}/{charged}/{step}/{plan.fingerprint}"
                 stream, release = stream.read(reading, ledger=ledger, **account)
-            row = {"user": track.user, "part": track.part, **_row(plan, release)}
+            row = {"user": track.user, "part": track.part, **_step_row(plan, release)}
             rows.append(row if track.times is None else {**row, "time": track.times[step]})
     return rows
 
 
-def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
+def _step_row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
     """The columns of one step; on a map also latitude and longitude of point and estimate."""
     point = release.point or (None,) * len(release.labels)
     row: dict[str, Any] = {"step": release.time - 1}

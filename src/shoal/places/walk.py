@@ -245,17 +245,17 @@ def fit_grid(
     if initial not in STARTS:
         raise InputError(f"initial is {initial!r}; it must be one of {list(STARTS)}")
     if columns:
-        trajectories = _paths(grid, trajectories, columns)
+        trajectories = _cell_paths(grid, trajectories, columns)
     chains, outside = _inside(trajectories, grid.size)
     if sum(map(len, chains)) < 2:
         raise DataError("the trajectories hold fewer than 2 readings on the map; check the grid")
     cells = np.unique(np.concatenate(chains))
     paths = [np.searchsorted(cells, chain) for chain in chains]
-    counts = _counted(paths, len(cells))
+    counts = _count_moves(paths, len(cells))
     seen = int(counts.sum())
     if pseudo:
         counts = counts + _around(grid, cells, pseudo)
-    rows, dead = _normalised(counts)
+    rows, dead = _normalise_rows(counts)
     chain = _on_grid(grid, cells, rows, _first_law(paths, len(cells), initial), length)
     if columns.get("every") is not None:
         step = load("shoal.data.times:duration")(columns["every"], "every").total_seconds()
@@ -314,13 +314,13 @@ def fit_person(
     if lean <= 0:
         raise InputError(f"weight is {lean:g}; it must be above 0, or unseen rows have no law")
     if columns:
-        trajectories = _paths(popular.grid, trajectories, columns)
+        trajectories = _cell_paths(popular.grid, trajectories, columns)
     known = np.full(popular.grid.size, -1, dtype=np.int64)
     known[popular.cells] = np.arange(popular.size)
     moved = [known[np.where(c < 0, 0, c)] * (c >= 0) - (c < 0) for c in _arrays(trajectories)]
     paths, _ = _inside(moved, popular.size)
-    counts = _counted(paths, popular.size) + lean * popular.matrix()
-    rows, _ = _normalised(counts)
+    counts = _count_moves(paths, popular.size) + lean * popular.matrix()
+    rows, _ = _normalise_rows(counts)
     visits = np.bincount(np.concatenate([np.empty(0, np.int64), *paths]), minlength=popular.size)
     first = (visits + lean * popular.initial) / (visits.sum() + lean)
     chain = SparseChain.of(
@@ -334,7 +334,7 @@ def fit_person(
     return replace(chain, step_seconds=popular.step_seconds)
 
 
-def _paths(grid: Grid, data: Any, columns: dict[str, Any]) -> list[Ints]:
+def _cell_paths(grid: Grid, data: Any, columns: dict[str, Any]) -> list[Ints]:
     """The chains of cells of everybody in a table or a file."""
     found = load("shoal.data.positions:cell_paths")(grid, data, **columns)
     return [chain for chains in found.values() for chain in chains]
@@ -368,7 +368,7 @@ def _inside(trajectories: Iterable[npt.ArrayLike], size: int) -> tuple[list[Ints
     return chains, outside
 
 
-def _counted(paths: Sequence[Ints], size: int) -> Any:
+def _count_moves(paths: Sequence[Ints], size: int) -> Any:
     """n_xy as a sparse matrix."""
     from scipy.sparse import coo_array
 
@@ -390,7 +390,7 @@ def _around(grid: Grid, cells: Ints, pseudo: float) -> Any:
     return coo_array((np.full(len(pairs), pseudo), (first, second)), shape=shape).tocsr()
 
 
-def _normalised(counts: Any) -> tuple[Any, Ints]:
+def _normalise_rows(counts: Any) -> tuple[Any, Ints]:
     """Rows that sum to 1, and the states without a count, which stay where they are."""
     from scipy.sparse import csr_array, diags_array
 
@@ -446,7 +446,7 @@ def baum_welch(
         outputs = load("shoal.data.entries:likelihoods")(outputs, chain.states, series, time)
     elif series is not None or time is not None:
         raise InputError("series and time name columns; give the outputs as a table or a file")
-    sequences = [_checked(rows, chain.size) for rows in outputs]
+    sequences = [_checked_log_rows(rows, chain.size) for rows in outputs]
     if not sequences:
         raise InputError("outputs is empty; give at least one sequence")
     prior = chain
@@ -455,13 +455,13 @@ def baum_welch(
         moves, first = np.zeros(len(chain.targets)), np.zeros(chain.size)
         total = 0.0
         for rows in sequences:
-            total += _expected(chain, rows, moves, first)
+            total += _add_expected_counts(chain, rows, moves, first)
         history.append(total)
-        chain = _maximised(chain, prior, moves, first, lean)
+        chain = _chain_of_counts(chain, prior, moves, first, lean)
     return LearnedChain(chain, tuple(history))
 
 
-def _expected(chain: SparseChain, logs: Floats, moves: Floats, first: Floats) -> float:
+def _add_expected_counts(chain: SparseChain, logs: Floats, moves: Floats, first: Floats) -> float:
     """Adds the expected moves and first states of one sequence; its log-likelihood comes back."""
     highest = logs.max(axis=1)
     with np.errstate(under="ignore"):
@@ -490,7 +490,7 @@ def _expected(chain: SparseChain, logs: Floats, moves: Floats, first: Floats) ->
     return float(np.log(scales).sum() + highest.sum())
 
 
-def _maximised(
+def _chain_of_counts(
     chain: SparseChain, prior: SparseChain, moves: Floats, first: Floats, lean: float
 ) -> SparseChain:
     """The chain of the expected counts; rows never left keep their law."""
@@ -515,7 +515,7 @@ def _sparse(chain: MarkovChain) -> SparseChain:
     )
 
 
-def _checked(rows: npt.ArrayLike, size: int) -> Floats:
+def _checked_log_rows(rows: npt.ArrayLike, size: int) -> Floats:
     logs: Any = np.asarray(rows, np.float64)
     if logs.ndim != 2 or logs.shape[1] != size or not len(logs):
         raise InputError(

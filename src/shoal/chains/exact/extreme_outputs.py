@@ -33,7 +33,7 @@ class Ends:
         self.task = task
         self._scales: dict[float, float] = {}  # the last one asked for: the choice asks twice
         secrets = range(int(task.label.max()) + 1)
-        self._members = [np.flatnonzero(task.label == secret) for secret in secrets]
+        self._possible_members = [np.flatnonzero(task.label == secret) for secret in secrets]
 
     def loss(self, decay: float) -> float:
         """The largest log-ratio at ±∞ of noise exp(-decay·|j|) over nodes, pairs and lengths.
@@ -50,7 +50,7 @@ class Ends:
         shape = (2, len(before), len(after))
         high, low = np.full(shape, -math.inf), np.full(shape, math.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for members in self._members:
+            for members in self._possible_members:
                 tilted, plain = past[:, :2, members], past[:, 2, members].sum(axis=1)
                 joint = np.einsum("dsx,rsx->sdr", tilted, future[:, :, members])
                 level = np.log(joint) - np.log(plain)[None, :, None]

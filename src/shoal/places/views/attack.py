@@ -17,10 +17,10 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations, path_distance
 from shoal.places.events import event_curve
 from shoal.places.machine import machine_of
-from shoal.places.rows import asked, unwatched
+from shoal.places.rows import watch_for, without_watch
 from shoal.places.tracks import tracks_of
 from shoal.places.views.fit import check_states, off_the_map, track_positions
-from shoal.places.views.tracks import begun
+from shoal.places.views.tracks import initial_stream
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -34,20 +34,24 @@ if TYPE_CHECKING:
 
 def track_lines(plan: Plan, held: Model, found: Attacked) -> list[tuple[str, str]]:
     """What somebody knew before, along the way and afterwards, and what was promised."""
-    told = track_object(plan, held, found)
-    error, right, others = told["error"], told["right_guesses"], told["plan_model_error"]
-    points, skipped, off = told["released"], told["steps"] - told["released"], error["released"]
+    fields = track_object(plan, held, found)
+    error, right, others = fields["error"], fields["right_guesses"], fields["plan_model_error"]
+    points, skipped, off = (
+        fields["released"],
+        fields["steps"] - fields["released"],
+        error["released"],
+    )
 
     def far(distance: float) -> str:
         """A distance in words, short ones on a map in metres."""
-        near = told["unit"] == "km" and distance < 1
-        return f"{distance * 1000:.0f} m" if near else f"{significant(distance)} {told['unit']}"
+        near = fields["unit"] == "km" and distance < 1
+        return f"{distance * 1000:.0f} m" if near else f"{significant(distance)} {fields['unit']}"
 
-    def believed(by: Knowing, seeing: str) -> str:
+    def describe_belief(by: Knowing, seeing: str) -> str:
         return (
             f"{seeing}, the best guess is off by {far(error[by])} on average (expected: "
-            f"{far(told['believed_error'][by])}); the likeliest place is right at {right[by]:.1%} "
-            f"of the steps; {told['entropy_bits'][by]:.2f} bits of uncertainty."
+            f"{far(fields['believed_error'][by])}); the likeliest place is right at {right[by]:.1%} "
+            f"of the steps; {fields['entropy_bits'][by]:.2f} bits of uncertainty."
         )
 
     lines = [
@@ -59,19 +63,19 @@ def track_lines(plan: Plan, held: Model, found: Attacked) -> list[tuple[str, str
         ),
         (
             "Released",
-            f"{told['steps']} steps of {found.name} by {plan.mechanism}: {points} points"
+            f"{fields['steps']} steps of {found.name} by {plan.mechanism}: {points} points"
             + (f" ({skipped} without one)" if skipped else "")
             + (f", off by {far(off)} on average." if off is not None else "."),
         ),
         ("Adversary", f"knows {held.describe()}, the policy and the noise."),
-        ("Before", believed("nothing", "seeing nothing")),
-        ("On the way", believed("past", "seeing the points up to each step")),
-        ("Afterwards", believed("all", "seeing all points, later ones too")),
+        ("Before", describe_belief("nothing", "seeing nothing")),
+        ("On the way", describe_belief("past", "seeing the points up to each step")),
+        ("Afterwards", describe_belief("all", "seeing all points, later ones too")),
         (
             "Likeliest path",
             f"right at {right['path']:.1%} of the steps, off by {far(error['path'])}.",
         ),
-        ("Most learned", _learned_line(told["most_learned"])),
+        ("Most learned", _learned_line(fields["most_learned"])),
         ("Promised", _promise_line(plan, found)),
         *((f"Event {i}", _event_line(plan, one)) for i, one in enumerate(found.events, 1)),
     ]
@@ -91,8 +95,8 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
     known = [(t, place) for t, place in enumerate(found.truth) if place is not None]
     away = [_apart(z, beliefs.values[p]) for t, p in known if (z := found.released[t]) is not None]
 
-    def each(told: Callable[[LocationErrors], float]) -> dict[str, Any]:
-        return {by: told(one) for by, one in found.errors.items()}
+    def each(measure: Callable[[LocationErrors], float]) -> dict[str, Any]:
+        return {by: measure(one) for by, one in found.errors.items()}
 
     return {
         "series": found.name,
@@ -113,7 +117,7 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
             **each(lambda one: one.privacy().accuracy),
             "path": float(np.mean([path[t] == place for t, place in known])),
         },
-        "log_odds": {by: _largest(beliefs.odds(by)) for by in kinds},
+        "log_odds": {by: _largest_odds(beliefs.odds(by)) for by in kinds},
         "promised": float(plan.guarantee.amount),
         "loss_here": finite(float(beliefs.loss_here.max())),
         "loss_path": finite(float(beliefs.loss_path[-1])),
@@ -130,7 +134,7 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
             }
             for one in found.events
         ],
-        "track": [_step(found, t) for t in range(len(found.truth))],
+        "track": [_step_object(found, t) for t in range(len(found.truth))],
         "notes": list(found.notes),
     }
 
@@ -207,7 +211,7 @@ def _most_learned(found: Attacked) -> dict[str, Any] | None:
     }
 
 
-def _step(found: Attacked, t: int) -> dict[str, Any]:
+def _step_object(found: Attacked, t: int) -> dict[str, Any]:
     """One step: where somebody was, what was released, what is believed."""
     beliefs, place, point = found.beliefs, found.truth[t], found.released[t]
     errors = found.errors.items()
@@ -223,7 +227,7 @@ def _step(found: Attacked, t: int) -> dict[str, Any]:
     }
 
 
-def _largest(odds: OddsOverTime) -> dict[str, float | None]:
+def _largest_odds(odds: OddsOverTime) -> dict[str, float | None]:
     return {
         "joined": finite(float(odds.joined.max())),
         "any_two": finite(float(odds.any_two.max())),
@@ -337,30 +341,30 @@ class Attacked:
     events: tuple[EventTold, ...] = ()
 
 
-def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+def attack_track(plan: Plan, data: str, columns: NamedColumns, options: AttackWish) -> None:
     """Runs one person's track through the plan and shows what the outputs give away."""
-    held = held_by(plan, wish)
-    track, notes = _track(plan, data, columns, wish)
+    held = held_by(plan, options)
+    track, notes = _track(plan, data, columns, options)
     with show.working("attacking"):
-        found = _attacked(plan, held, track, wish, notes)
-    if wish.as_json:
+        found = _attack_on_track(plan, held, track, options, notes)
+    if options.as_json:
         show.print_json(track_object(plan, held, found))
     else:
         lines = track_lines(plan, held, found)
         words = "\n".join(f"{title}: {text}" for title, text in lines)
         show.console().print(show.paragraphs(words))
-    drawn = None if wish.plot is None else track_chart(plan, found)
-    show.write_chart(wish.plot, drawn, as_json=wish.as_json)
+    drawn = None if options.plot is None else track_chart(plan, found)
+    show.write_chart(options.plot, drawn, as_json=options.as_json)
 
 
 def _track(
-    plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
+    plan: Plan, data: str, columns: NamedColumns, options: AttackWish
 ) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
     machine = machine_of(plan)
-    table, where = track_positions(plan, data, columns, wish.every)
+    table, where = track_positions(plan, data, columns, options.every)
     check_states(table, machine.chain)
-    name = wish.who if wish.who is not None else str(table["user"][0])
+    name = options.who if options.who is not None else str(table["user"][0])
     own = table.filter(table["user"] == name)
     if own.height == 0:
         shown = ", ".join(map(str, table["user"].unique(maintain_order=True)[:8].to_list()))
@@ -370,7 +374,7 @@ def _track(
     notes = []
     if len(stretches) > 1:
         notes.append(f"the longest of {len(stretches)} stretches between pauses was attacked.")
-    most, why = _most_steps(machine.runtime.motion.length, wish)
+    most, why = _most_steps(machine.runtime.motion.length, options)
     if len(longest.readings) > most:
         notes.append(f"the first {most} of {len(longest.readings)} steps were attacked; {why}.")
     outside = off_the_map(own, machine.chain)
@@ -379,21 +383,21 @@ def _track(
     return longest._replace(readings=longest.readings[:most]), notes
 
 
-def _most_steps(covered: int | None, wish: AttackWish) -> tuple[int, str]:
+def _most_steps(covered: int | None, options: AttackWish) -> tuple[int, str]:
     """How many steps are attacked at most, and why no more; `covered` are those of the model."""
-    wanted = wish.steps or MOST_STEPS
+    wanted = options.steps or MOST_STEPS
     if covered is None:
         return wanted, "--steps takes more"
-    left = covered if wish.start is None else covered - 1  # a known place was the model's first
+    left = covered if options.start is None else covered - 1  # a known place was the model's first
     return min(wanted, left), "--steps takes more" if wanted < left else "the model covers no more"
 
 
-def _attacked(
-    plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]
+def _attack_on_track(
+    plan: Plan, held: Model, track: Track, options: AttackWish, notes: list[str]
 ) -> Attacked:
     """The track run through the plan, and what its outputs make the adversary believe."""
-    start = wish.start
-    releases = _run(plan, track, wish)
+    start = options.start
+    releases = _released_track(plan, track, options)
     place_of = machine_of(plan).runtime.locator.state_of
     truth = tuple(None if reading is None else place_of(reading) for reading in track.readings)
     if all(place is None for place in truth):
@@ -414,32 +418,32 @@ def _attacked(
         errors=errors,
         others=others,
         notes=(*notes, *_surprises(beliefs, truth)),
-        events=_events_told(plan, track, outputs, wish),
+        events=_event_changes(plan, track, outputs, options),
     )
 
 
-def _run(plan: Plan, track: Track, wish: AttackWish) -> list[LocationRelease]:
+def _released_track(plan: Plan, track: Track, options: AttackWish) -> list[LocationRelease]:
     """What a stream of the plan shows of the track, with predictable noise."""
-    stream, rng, releases = begun(plan, wish.start), SeededRng(wish.seed), []
+    stream, rng, releases = initial_stream(plan, options.start), SeededRng(options.seed), []
     for reading in track.readings:
         stream, release = stream.read(reading, rng=rng)
         releases.append(release)
     return releases
 
 
-def _events_told(
-    plan: Plan, track: Track, outputs: list[Any], wish: AttackWish
+def _event_changes(
+    plan: Plan, track: Track, outputs: list[Any], options: AttackWish
 ) -> tuple[EventTold, ...]:
     """What the outputs tell of the events the plan watches, or of those asked about."""
     own = machine_of(plan).watch
-    watch = own if wish.secrets is None else asked(plan, wish.secrets)
+    watch = own if options.secrets is None else watch_for(plan, options.secrets)
     if watch is None:
         return ()
-    start, plain = wish.start, None
+    start, plain = options.start, None
     beliefs = event_curve(plan, outputs, watch, start)
     if own is not None:
-        bare = unwatched(plan)
-        shown = [release.z for release in _run(bare, track, wish)]
+        bare = without_watch(plan)
+        shown = [release.z for release in _released_track(bare, track, options)]
         plain = event_curve(bare, shown, watch, start)
     amounts = {} if own is None else dict(zip(own.events.pairs, own.amounts, strict=True))
     return tuple(

@@ -157,27 +157,27 @@ FINEST = 15  # resolution of hexagons
 EDGE_MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
 
 
-def fit_map(wish: FitWish, columns: NamedColumns) -> None:
+def fit_map(options: FitWish, columns: NamedColumns) -> None:
     """Fits, stores and reports a map model.
 
     `wish.grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `wish.box` is
     "south,west,north,east" in degrees, by default that of the data; `wish.personal` names one
     person whose own chain is wanted, leaning on everybody's.
     """
-    out = wish.out
-    if wish.personal is not None and columns.series is None:
+    out = options.out
+    if options.personal is not None and columns.series is None:
         raise InputError("--personal needs the column of people; name --series too")
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
-    check_output(out, force=wish.force)
+    check_output(out, force=options.force)
     roles = {role: getattr(columns, role) for role in ("series", "time", "latitude", "longitude")}
     with show.working("reading"):
-        table = read_positions(wish.data, **roles, **columns.raw)
+        table = read_positions(options.data, **roles, **columns.raw)
     with show.working("fitting"):
-        fitted, chain = _fitted(table, wish)
-    _note(table, wish, columns)
+        fitted, chain = _fit_grid_chain(table, options)
+    _note_jumps(table, options, columns)
     atomic_write(out, dumps(chain) + "\n")
-    if wish.as_json:
+    if options.as_json:
         show.print_json(
             {
                 "path": str(out),
@@ -187,7 +187,7 @@ def fit_map(wish: FitWish, columns: NamedColumns) -> None:
                 "chains": fitted.chains,
                 "dead_ends": list(fitted.dead_ends),
                 "outside": fitted.outside,
-                "personal": wish.personal,
+                "personal": options.personal,
                 "private": False,
             }
         )
@@ -196,8 +196,8 @@ def fit_map(wish: FitWish, columns: NamedColumns) -> None:
     empty = table.height - _usable(table).height
     if empty:
         lines.append(f"{empty} reading(s) hold no position; they count as outside the map.")
-    if wish.personal is not None:
-        lines.append(f"The model is that of {wish.personal!r}, leaning on everybody's.")
+    if options.personal is not None:
+        lines.append(f"The model is that of {options.personal!r}, leaning on everybody's.")
     lines.append(
         "The model itself is not private: it tells about the trajectories it was fitted on."
     )
@@ -207,10 +207,10 @@ def fit_map(wish: FitWish, columns: NamedColumns) -> None:
         screen.print(line)
 
 
-def _note(table: pl.DataFrame, wish: FitWish, columns: NamedColumns) -> None:
+def _note_jumps(table: pl.DataFrame, options: FitWish, columns: NamedColumns) -> None:
     """Tells of jumps that are none: between people, and over pauses."""
     note_one_series(columns.series, table["user"].n_unique())
-    if "seconds" not in table.columns or wish.gap is not None or wish.every is not None:
+    if "seconds" not in table.columns or options.gap is not None or options.every is not None:
         return
     pauses = pauses_in(table["user"], table["seconds"])
     if pauses is not None:
@@ -221,46 +221,48 @@ def _note(table: pl.DataFrame, wish: FitWish, columns: NamedColumns) -> None:
         )
 
 
-def _fitted(table: pl.DataFrame, wish: FitWish) -> tuple[GridFit, Any]:
-    if wish.gap is not None:
-        parse_duration(wish.gap)  # a bare number on the command line is refused
-    step = None if wish.every is None else parse_duration(wish.every, "--every").total_seconds()
-    for option, value in (("--gap", wish.gap), ("--every", wish.every)):
+def _fit_grid_chain(table: pl.DataFrame, options: FitWish) -> tuple[GridFit, Any]:
+    if options.gap is not None:
+        parse_duration(options.gap)  # a bare number on the command line is refused
+    step = (
+        None if options.every is None else parse_duration(options.every, "--every").total_seconds()
+    )
+    for option, value in (("--gap", options.gap), ("--every", options.every)):
         if value is not None and "seconds" not in table.columns:
             raise InputError(
                 f"{option} is given without times; name their column with --time, or drop {option}"
             )
-    grid = _grid(table, wish)
-    paths = paths_in(table, grid, wish.gap, every=step)
+    grid = _grid(table, options)
+    paths = paths_in(table, grid, options.gap, every=step)
     every = [piece for pieces in paths.values() for piece in pieces]
-    start = "visits" if wish.initial == "stationary" else wish.initial
+    start = "visits" if options.initial == "stationary" else options.initial
     fitted = fit_grid(
         grid,
         every,
-        smoothing=wish.smoothing,
+        smoothing=options.smoothing,
         initial=cast("Start", start),
-        length=wish.length,
+        length=options.length,
     )
     fitted = fitted._replace(chain=replace(fitted.chain, step_seconds=step))
-    if wish.personal is None:
+    if options.personal is None:
         return fitted, fitted.chain
-    if wish.personal not in paths:
-        raise InputError(f"--personal is {wish.personal!r}; no series of the data has that name")
-    return fitted, fit_person(fitted.chain, paths[wish.personal])
+    if options.personal not in paths:
+        raise InputError(f"--personal is {options.personal!r}; no series of the data has that name")
+    return fitted, fit_person(fitted.chain, paths[options.personal])
 
 
-def _grid(table: pl.DataFrame, wish: FitWish) -> Grid:
-    assert wish.grid is not None  # what makes it a map
-    south, west, north, east = _box(table, wish.box)
-    hexagons = re.fullmatch(r"h3:(\d+)", wish.grid)
+def _grid(table: pl.DataFrame, options: FitWish) -> Grid:
+    assert options.grid is not None  # what makes it a map
+    south, west, north, east = _box(table, options.box)
+    hexagons = re.fullmatch(r"h3:(\d+)", options.grid)
     if hexagons:
         size = int(hexagons[1])
         if size > FINEST:
             raise InputError(
-                f"--grid is {wish.grid!r}; a resolution is 0 to {FINEST}, such as h3:8"
+                f"--grid is {options.grid!r}; a resolution is 0 to {FINEST}, such as h3:8"
             )
         # hexagons are taken by their centres: without a rim, positions at the edge lie outside
-        high, wide = _rim(size, south, north) if wish.box is None else (0.0, 0.0)
+        high, wide = _rim(size, south, north) if options.box is None else (0.0, 0.0)
         return HexGrid.covering(
             south=south - high,
             west=west - wide,
@@ -268,13 +270,15 @@ def _grid(table: pl.DataFrame, wish: FitWish) -> Grid:
             east=east + wide,
             resolution=size,
         )
-    if wish.grid.startswith("h3"):
-        raise InputError(f"--grid is {wish.grid!r}; hexagons are named by a resolution, as in h3:8")
+    if options.grid.startswith("h3"):
+        raise InputError(
+            f"--grid is {options.grid!r}; hexagons are named by a resolution, as in h3:8"
+        )
     try:
-        width = positive(wish.grid, "--grid")
+        width = positive(options.grid, "--grid")
     except InputError:
         raise InputError(
-            f"--grid is {wish.grid!r}; it must be the width of a cell in km, above 0, such as 0.5, "
+            f"--grid is {options.grid!r}; it must be the width of a cell in km, above 0, such as 0.5, "
             "or hexagons such as h3:8"
         ) from None
     return SquareGrid.covering(

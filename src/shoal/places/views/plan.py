@@ -20,7 +20,13 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.map import SquareGrid
-from shoal.places.rows import Rehearsal, reference_stage, rehearsed, unwatched, walked
+from shoal.places.rows import (
+    Rehearsal,
+    reference_stage,
+    rehearse_streams,
+    sample_path,
+    without_watch,
+)
 from shoal.places.stream import LocationStream
 from shoal.places.walk import grid_of
 
@@ -155,7 +161,7 @@ def print_places(comparison: RowComparison) -> None:
     unit = comparison.plan.task.query.unit
     out.print(f"Errors of every mechanism (root mean squares, in {unit}), after some steps:")
     titles = ("mechanism", "point", "estimate", "any two", "promise")
-    out.print(show.table(titles, _rows(comparison), numbers=(1, 2, 3)))
+    out.print(show.table(titles, _mechanism_rows(comparison), numbers=(1, 2, 3)))
     out.print(
         "(any two: the most that one output tells between any two states, in epsilon; the errors "
         "are simulated, so best compares two digits of the estimate's, and the first row wins)"
@@ -241,7 +247,7 @@ def events_object(plan: Plan) -> dict[str, Any] | None:
     watch = machine_of(plan).watch
     if watch is None:
         return None
-    found = rehearsed(plan, watch)
+    found = rehearse_streams(plan, watch)
     shown = {"steps": found.steps, "skipped": found.skipped, "mean_epsilon": found.epsilon}
     return {**shown, "estimate_error": found.error, "beliefs": event_rows(watch, found)}
 
@@ -304,7 +310,7 @@ def _around(machine: LocationMachine, stage: StepNoise) -> tuple[int, Bools, Boo
     return centre, joined, within
 
 
-def _rows(comparison: RowComparison) -> list[tuple[str, ...]]:
+def _mechanism_rows(comparison: RowComparison) -> list[tuple[str, ...]]:
     plans: list[Any] = [
         plan
         for plan in comparison.alternatives.values()
@@ -354,7 +360,7 @@ class Horizon(NamedTuple):
     """
 
     steps: int
-    told: float | None
+    largest_change: float | None
     at_most: float
 
 
@@ -364,12 +370,12 @@ def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
     epsilon = request.epsilon() if eta is None else positive(eta, "--eta")
     with show.working("calibrating"):
         asked = choose(task, epsilon, ORDINARY).plan
-        plan = unwatched(asked)
+        plan = without_watch(asked)
     rows = over_time(plan)
     watch = machine_of(asked).watch
-    events = [] if watch is None else event_rows(watch, rehearsed(plan, watch))
+    events = [] if watch is None else event_rows(watch, rehearse_streams(plan, watch))
     last, model = rows[-1], task.family[0].describe()
-    pair = "two joined states" if last.told is not None else "any two states"
+    pair = "two joined states" if last.largest_change is not None else "any two states"
     words = (
         f"An ordinary stream of noisy places, epsilon = {float(epsilon):g} at every step, promises "
         f"that no output changes the odds between two joined states by more than "
@@ -386,12 +392,12 @@ def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
             "promised": {"epsilon": float(epsilon), "over": task.secrets.subject},
             "epsilon": finite(last.at_most),
             "about": pair,
-            "models": [{"model": model, "steps": [_object(row) for row in rows]}],
+            "models": [{"model": model, "steps": [_horizon_object(row) for row in rows]}],
             "events": events,
         },
         words,
         ("steps", "told (epsilon)", "at most (epsilon)", ""),
-        _cells(rows),
+        _horizon_cells(rows),
         ([f"{row.steps} step(s)" for row in rows], [row.at_most for row in rows], float(epsilon)),
     )
 
@@ -404,19 +410,19 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
     length = machine_of(plan).runtime.motion.length
     horizons = [steps for steps in horizons if length is None or steps <= length]
     rng, stream = SeededRng(SEED), LocationStream.begin(plan)
-    outputs, told_so_far = [], []
-    for place in walked(machine_of(plan), horizons[-1], rng):
+    outputs, losses = [], []
+    for place in sample_path(machine_of(plan), horizons[-1], rng):
         stream, released = stream.read(plan.task.query.states[place], rng=rng)
         outputs.append(released.z)
-        told_so_far.append(released.loss_path)
+        losses.append(released.loss_path)
     found = []
     try:
         for steps in show.tracked([*map(str, horizons)], "measuring"):
-            told = sequence_leakage(plan, outputs[: int(steps)])
-            found.append(Horizon(int(steps), max(told.learned_joined), max(told.joined)))
+            leakage = sequence_leakage(plan, outputs[: int(steps)])
+            found.append(Horizon(int(steps), max(leakage.learned_joined), max(leakage.joined)))
         return found
     except Refused:  # too many pairs of states: what the stream itself reports
-        return [Horizon(steps, None, told_so_far[steps - 1]) for steps in horizons]
+        return [Horizon(steps, None, losses[steps - 1]) for steps in horizons]
 
 
 def event_rows(watch: EventWatch, found: Rehearsal) -> list[dict[str, Any]]:
@@ -427,7 +433,7 @@ def event_rows(watch: EventWatch, found: Rehearsal) -> list[dict[str, Any]]:
             "before": found.before[i],
             "lowest": found.low[i],
             "highest": found.high[i],
-            "told": finite(found.told[i]),
+            "told": finite(found.largest_changes[i]),
             "promised": float(watch.amounts[i]),
         }
         for i, (event, _) in enumerate(watch.events.pairs)
@@ -447,23 +453,23 @@ def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:
     last = rows[-1]
     same = ", with the location sets of that walk," if sets else ""
     bound = f"no outputs of {last.steps} steps{same} change the odds between {pair} by more than "
-    if last.told is None:
+    if last.largest_change is None:
         return f"{bound}{show.odds(last.at_most)}"
     return (
         f"the outputs of one made-up walk of {last.steps} steps changed the odds between {pair} at "
-        f"some step by {show.odds(last.told)}; {bound}{show.odds(last.at_most)}. A stream of "
+        f"some step by {show.odds(last.largest_change)}; {bound}{show.odds(last.at_most)}. A stream of "
         "`shoal stream` tells with every output how far it has come (loss_here, loss_path), and a "
         "limit of a ledger ends it in time"
     )
 
 
-def _cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
+def _horizon_cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
     most = max(row.at_most for row in rows)
     plain = show.console().options.ascii_only
     return [
         (
             str(row.steps),
-            "-" if row.told is None else significant(row.told),
+            "-" if row.largest_change is None else significant(row.largest_change),
             significant(row.at_most),
             show.bar(row.at_most, most, ascii_only=plain),
         )
@@ -471,6 +477,6 @@ def _cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
     ]
 
 
-def _object(row: Horizon) -> dict[str, Any]:
-    told = None if row.told is None else finite(row.told)
-    return {"steps": row.steps, "told": told, "at_most": finite(row.at_most)}
+def _horizon_object(row: Horizon) -> dict[str, Any]:
+    change = None if row.largest_change is None else finite(row.largest_change)
+    return {"steps": row.steps, "told": change, "at_most": finite(row.at_most)}

@@ -38,31 +38,31 @@ if TYPE_CHECKING:
     from shoal.ledger.store import SqlLedger
 
 
-def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
+def release_steps(plan: Plan, named: NamedColumns, options: ReleaseWish) -> None:
     """`shoal release` of a plan for places: a table with a row for each step of everybody's track.
 
     A row has the released point, the best estimate given everything released so far, how many
     states were possible, and what the stream has told up to there. With --plot the first person's
     trace is drawn beside the truth, for the owner's eyes only.
     """
-    for chart in _charts(wish.plot):
-        check_chart(chart, force=wish.force, maps=True)
+    for chart in _charts(options.plot):
+        check_chart(chart, force=options.force, maps=True)
     with show.working("reading"):
-        table, columns = track_positions(plan, wish.data, named, wish.every)
+        table, columns = track_positions(plan, options.data, named, options.every)
     table = _under(named.subject, table)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)
-    if is_track(wish.out):
-        check_map(plan, wish.out)
-    rows = _released(plan, table, columns, wish)
-    if is_track(wish.out):
-        write = tracks_gpx if wish.out.suffix.lower() == ".gpx" else tracks_geojson
-        atomic_write(wish.out, write(rows))
+    if is_track(options.out):
+        check_map(plan, options.out)
+    rows = _release_tracks_with_progress(plan, table, columns, options)
+    if is_track(options.out):
+        write = tracks_gpx if options.out.suffix.lower() == ".gpx" else tracks_geojson
+        atomic_write(options.out, write(rows))
     else:
-        write_table(wish.out, rows)
-    if wish.plot is not None:
-        _draw(plan, table, columns, rows, wish.plot)
-    _report(plan, rows, wish)
+        write_table(options.out, rows)
+    if options.plot is not None:
+        _draw(plan, table, columns, rows, options.plot)
+    _report_release(plan, rows, options)
 
 
 def _under(subject: str | None, table: pl.DataFrame) -> pl.DataFrame:
@@ -80,18 +80,20 @@ def _under(subject: str | None, table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(user=pl.lit(subject))
 
 
-def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish) -> Any:
+def _release_tracks_with_progress(
+    plan: Plan, table: pl.DataFrame, columns: TrackColumns, options: ReleaseWish
+) -> Any:
     with show.working("releasing streams") as notify:
-        if wish.ledger is None:
+        if options.ledger is None:
             return release_tracks(
-                plan, table, columns, workers=wish.workers, seed=wish.seed, notify=notify
+                plan, table, columns, workers=options.workers, seed=options.seed, notify=notify
             )
         words = "What was charged so far is kept in the ledger: the same command gets it back."
-        with show.on_stop(words), ledger_or_nothing(wish.ledger) as opened:
-            begun = period_of(0, wish.period, cut=columns.gap is not None)
+        with show.on_stop(words), ledger_or_nothing(options.ledger) as opened:
+            begun = period_of(0, options.period, cut=columns.gap is not None)
             _warn_of_stored(opened, table, begun)
             return release_tracks(
-                plan, table, columns, ledger=opened, period=wish.period, notify=notify
+                plan, table, columns, ledger=opened, period=options.period, notify=notify
             )
 
 
@@ -136,20 +138,20 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     atomic_write(_charts(plot)[1], chart)
 
 
-def _report(plan: Plan, rows: pl.DataFrame, wish: ReleaseWish) -> None:
+def _report_release(plan: Plan, rows: pl.DataFrame, options: ReleaseWish) -> None:
     streams = rows.select("user", "part").unique().height
-    wish.warn_of_seed()
-    if wish.as_json:
-        told = {"path": str(wish.out), "secure": wish.seed is None}
-        show.print_json({**told, "streams": streams, "steps": rows.height})
+    options.warn_of_seed()
+    if options.as_json:
+        fields = {"path": str(options.out), "secure": options.seed is None}
+        show.print_json({**fields, "streams": streams, "steps": rows.height})
         return
     show.console().print(
         show.paragraphs(
             f"Released: {rows.height} steps of {streams} stream(s) by {plan.mechanism}, in "
-            f"{wish.out}\nPromise: {plan.guarantee.describe()}"
+            f"{options.out}\nPromise: {plan.guarantee.describe()}"
         )
     )
-    for chart in _charts(wish.plot):
+    for chart in _charts(options.plot):
         typer.echo(f"The chart is in {chart}")
 
 
@@ -182,7 +184,7 @@ def map_page(plan: Plan, rows: pl.DataFrame, *, truth: Any = None, title: str = 
     if truth is not None:
         streams[0]["truth"] = [None if np.isnan(p).any() else at(p) for p in truth]
     legend = "; green, dashed: the true positions, for the owner's eyes only"
-    told = {
+    fields = {
         "title": html.escape(title or f"Places released by {plan.mechanism}"),
         "promise": html.escape(f"Promise: {plan.guarantee.describe()}"),
         "drawing": drawing,
@@ -190,7 +192,7 @@ def map_page(plan: Plan, rows: pl.DataFrame, *, truth: Any = None, title: str = 
         "streams": json.dumps(streams, allow_nan=False).replace("<", "\\u003c"),
     }
     page = files("shoal.places").joinpath("templates", "map.html").read_text(encoding="utf-8")
-    return re.sub("@([a-z]+)@", lambda found: told[found[1]], page)
+    return re.sub("@([a-z]+)@", lambda found: fields[found[1]], page)
 
 
 Pixels = Callable[[Any], list[float]]  # of a point in the plane
@@ -230,22 +232,22 @@ class PlaceLines:
 
     charged = True
 
-    def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        self._plan, self._wish = plan, wish
-        if wish.field != "context":
+    def __init__(self, plan: Plan, options: StreamWish) -> None:
+        self._plan, self._options = plan, options
+        if options.field != "context":
             raise InputError(
-                f"--field is {wish.field!r}, but {plan.mechanism} reads lat and lon, or state; "
+                f"--field is {options.field!r}, but {plan.mechanism} reads lat and lon, or state; "
                 "drop it"
             )
-        if wish.clock is not None:
+        if options.clock is not None:
             raise InputError("--clock is for the contexts of a day; drop it for other streams")
-        if wish.start is not None:
-            begun(plan, wish.start)  # refuses a start that is no state
+        if options.start is not None:
+            initial_stream(plan, options.start)  # refuses a start that is no state
 
     def begin(self) -> LocationStream:
-        if self._wish.ledger is not None:
-            self._warn_of_stored(self._wish.ledger)
-        return begun(self._plan, self._wish.start)
+        if self._options.ledger is not None:
+            self._warn_of_stored(self._options.ledger)
+        return initial_stream(self._plan, self._options.start)
 
     def goes_on(self, stored: Plan) -> bool:
         return stored == self._plan
@@ -258,7 +260,7 @@ class PlaceLines:
         A line holds "state", or "lat" and "lon"; {"skip": 3} passes three steps without a release.
         A time stamp in "at" is written out again, as it is.
         """
-        stream, release = self._stepped(runner, reading, rng)
+        stream, release = self._step_line(runner, reading, rng)
         shown, grid, at = release.as_dict(), grid_in_km(stream.plan), reading.get("at")
         if grid is not None:
             point, estimate = release.degrees(grid)
@@ -267,23 +269,23 @@ class PlaceLines:
             shown["event_beliefs"] = list(stream.event_beliefs())
         return stream, {"at": at, **shown} if isinstance(at, str | int | float) else shown
 
-    def _stepped(self, runner: LocationStream, reading: dict[str, Any], rng: Rng) -> StepPair:
+    def _step_line(self, runner: LocationStream, reading: dict[str, Any], rng: Rng) -> StepPair:
         """The stream after a line, and what it shows.
 
         With a ledger the step is charged first, under a key made of its time, so that a line sent
         again after a crash gets the output that was stored.
         """
         if "skip" in reading:
-            return runner.skip(_whole(reading["skip"]))
+            return runner.skip(_positive_whole(reading["skip"]))
         observed = _position(reading)
         if observed is None:
             return runner.skip()
         if not isinstance(observed, tuple):
             _check_state(runner, observed)
-        if self._wish.ledger is None:
+        if self._options.ledger is None:
             return runner.read(observed, rng=rng)
-        subject, period = self._wish.subject, self._wish.period
-        account = {"ledger": self._wish.ledger, "subject": subject, "period": period}
+        subject, period = self._options.subject, self._options.period
+        account = {"ledger": self._options.ledger, "subject": subject, "period": period}
         if runner.watched is None:  # one that watches events makes its own keys
             account["key"] = step_key(subject, period, runner.plan, runner.state.time)
         elif isinstance(reading.get("at"), str | int | float):
@@ -295,7 +297,7 @@ class PlaceLines:
 
     def _warn_of_stored(self, ledger: SqlLedger) -> None:
         """Tells that a stream begun again gets the outputs its ledger holds, not new ones."""
-        subject, period = self._wish.subject, self._wish.period
+        subject, period = self._options.subject, self._options.period
         if ledger.has(subject, period):
             typer.echo(
                 f"WARNING: the ledger holds steps of {subject!r} in period {period!r}: these are "
@@ -305,7 +307,7 @@ class PlaceLines:
             )
 
 
-def begun(plan: Plan, start: str | None) -> LocationStream:
+def initial_stream(plan: Plan, start: str | None) -> LocationStream:
     """The stream before its first step, or after one whose state everybody knows."""
     fresh = LocationStream.begin(plan)
     if start is None:
@@ -364,7 +366,7 @@ def _check_state(runner: LocationStream, name: object, field: str = "state") -> 
         ) from None
 
 
-def _whole(value: object) -> int:
+def _positive_whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_SKIPPED:
         raise InputError(f"skip is {value!r}; it must be a whole number from 1 to {MOST_SKIPPED:,}")
     return value

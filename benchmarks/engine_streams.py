@@ -22,7 +22,7 @@ from shoal.jobs import local
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.jobs.live import KeyedRng, Live, LiveReading
-from shoal.jobs.spark import advanced
+from shoal.jobs.spark import advance_subject
 from shoal.places.machine import grid_in_km
 from shoal.places.packed import read_state
 from shoal.places.stream import LocationStream
@@ -154,7 +154,7 @@ def live(steps: int, rounds: int) -> None:
     def by_frames(at: Path) -> None:
         text = first
         for frame in frames[1:]:
-            text, _ = advanced(streams, "ann", text, [frame])
+            text, _ = advance_subject(streams, "ann", text, [frame])
 
     works = (by_json, by_bytes, by_frames)
     medians(1, *works)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 from shoal.core.family import Family, add_families
 
 if TYPE_CHECKING:
@@ -173,5 +173,5 @@ def _built_in() -> tuple[Family, ...]:
 
 add_families(_built_in)
 
-__getattr__, __dir__, __all__ = face(__name__, moved=MOVED)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, moved=MOVED)
 __all__ += ["__version__"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.core import homes, renamed
+from shoal.core import homes, value_by_old_name
 
 
 def __getattr__(name: str) -> Any:
@@ -13,4 +13,4 @@ def __getattr__(name: str) -> Any:
     if name not in homes("shoal.mechanisms"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(shoal.mechanisms, name)
-    return renamed(f"{__name__}.{name}", f"shoal.mechanisms.{name}", value)
+    return value_by_old_name(f"{__name__}.{name}", f"shoal.mechanisms.{name}", value)

@@ -29,7 +29,7 @@ class Server:
         self.cluster = Cluster()
         self.cluster.start()
         self.run(f"CREATE ROLE {OWNER} LOGIN CREATEROLE NOSUPERUSER NOBYPASSRLS")
-        self._count = 0
+        self._count_characters = 0
 
     def run(self, statement: str, database: str = "postgres") -> list[Any]:
         import psycopg
@@ -41,9 +41,9 @@ class Server:
 
     def fresh(self) -> str:
         """The URL of an empty database, for its owner."""
-        self._count += 1
-        self.run(f"CREATE DATABASE d{self._count} OWNER {OWNER}")
-        return f"postgresql://{OWNER}@/d{self._count}?host={self.cluster.folder}"
+        self._count_characters += 1
+        self.run(f"CREATE DATABASE d{self._count_characters} OWNER {OWNER}")
+        return f"postgresql://{OWNER}@/d{self._count_characters}?host={self.cluster.folder}"
 
 
 @pytest.fixture(scope="module")

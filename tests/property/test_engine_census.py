@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import given, strategies as st
 
 from shoal.core.errors import DataError
-from shoal.data.rows import coded
+from shoal.data.rows import encode_texts
 from shoal.data.table import from_table
 from shoal.jobs.census import TWICE, take_census
 from shoal.jobs.inputs import Layout
@@ -115,7 +115,7 @@ def test_a_subject_has_one_shard_whatever_stands_beside_it(names: list[str], sha
 @given(names=st.lists(st.text(max_size=4), max_size=60), repeats=st.sampled_from([1, 9]))
 def test_texts_are_numbered_in_their_order(names: list[str], repeats: int) -> None:
     column = pl.Series(names * repeats, dtype=pl.String)
-    codes, distinct = coded(column)
+    codes, distinct = encode_texts(column)
     assert distinct == sorted(set(names), key=str.encode)
     assert [distinct[code] for code in codes] == column.to_list()
 

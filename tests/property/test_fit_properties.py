@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from shoal.chains.fit import fit_chain, fit_order, fit_private, transition_counts
 from shoal.chains.fit_check import check_fit
-from shoal.core.codec import locked
+from shoal.core.codec import as_read_only
 from shoal.core.records import Sequences
 from shoal.noise.primitives import SeededRng
 
@@ -20,7 +20,7 @@ chains = st.lists(st.lists(st.integers(0, 2), max_size=9), min_size=1, max_size=
 
 
 def records(data: list[list[int]]) -> Sequences:
-    return Sequences(STATES, tuple(locked(chain, np.int64) for chain in data))
+    return Sequences(STATES, tuple(as_read_only(chain, np.int64) for chain in data))
 
 
 @given(chains)

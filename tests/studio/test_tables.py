@@ -11,7 +11,7 @@ import pytest
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.registry import dumps
-from shoal.data.guess import guessed
+from shoal.data.guess import guess_columns
 from shoal.mechanisms.choice import calibrate
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph
@@ -40,13 +40,13 @@ def test_columns_are_guessed_by_their_names(columns: str, roles: str, wanted: st
     for name in ("main_activity", "what"):
         if name in table.columns:
             table = table.with_columns(pl.Series(name, ["a", "b"]))
-    found = guessed(table, tuple(roles.split()))
+    found = guess_columns(table, tuple(roles.split()))
     assert " ".join(str(found[role]) for role in roles.split()) == wanted
 
 
 def test_a_column_of_texts_is_no_latitude() -> None:
     table = pl.DataFrame({"lat": ["north", "south"], "lon": [1.0, 2.0]})
-    assert guessed(table, ("latitude", "longitude")) == {"latitude": None, "longitude": "lon"}
+    assert guess_columns(table, ("latitude", "longitude")) == {"latitude": None, "longitude": "lon"}
 
 
 def test_the_few_pauses_of_a_series_cut_it_and_the_many_do_not() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.chains.model import MarkovChain
 from shoal.core.charge import AsEntryDP, AsGroupDP
-from shoal.core.codec import Value, locked
+from shoal.core.codec import Value, as_read_only
 from shoal.mechanisms.queries import count, histogram
 from shoal.networks.table import JointTable
 from tests.examples import examples
@@ -133,7 +133,7 @@ def test_a_table_cannot_be_unlocked_through_its_view() -> None:
 
 def test_locked_copies_and_keeps_the_type() -> None:
     source = np.array([1, 2], dtype=np.int64)
-    held = locked(source, np.int64)
+    held = as_read_only(source, np.int64)
     source[0] = 5
     assert held.tolist() == [1, 2]
     assert held.dtype == np.int64

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.core.walk import LEAST_NORMAL, Wide, held, product
+from shoal.core.walk import LEAST_NORMAL, Wide, is_exact_in_doubles, product
 
 DRAW = np.random.default_rng(3)
 
@@ -37,10 +37,10 @@ def test_products_and_sums_keep_their_digits_and_their_support() -> None:
             for c in range(5)
         ]
         for c in range(5):
-            one = found.arranged(lambda table, at=(row, c): table[at])  # type: ignore[misc]
+            one = found.map_layout(lambda table, at=(row, c): table[at])  # type: ignore[misc]
             assert bool(one.possible) == (expected[c] > 0)
             assert abs(fraction(one) - expected[c]) <= Fraction(1, 2**46) * expected[c]
-        summed = total.arranged(lambda table, at=row: table[at])  # type: ignore[misc]
+        summed = total.map_layout(lambda table, at=row: table[at])  # type: ignore[misc]
         assert abs(fraction(summed) - sum(expected)) <= Fraction(1, 2**45) * sum(expected)
 
 
@@ -48,8 +48,8 @@ def test_sums_of_two_and_quotients() -> None:
     one, two, three = (Wide.of(numbers(200)).times(Wide.of(numbers(200))) for _ in range(3))
     added, shares, logs = one.plus(two), one.over(three), one.log_over(three)
     for i in range(200):
-        a, b, c = (fraction(w.arranged(lambda t, at=i: t[at])) for w in (one, two, three))  # type: ignore[misc]
-        s = fraction(added.arranged(lambda t, at=i: t[at]))  # type: ignore[misc]
+        a, b, c = (fraction(w.map_layout(lambda t, at=i: t[at])) for w in (one, two, three))  # type: ignore[misc]
+        s = fraction(added.map_layout(lambda t, at=i: t[at]))  # type: ignore[misc]
         assert abs(s - a - b) <= Fraction(1, 2**51) * (a + b)
         if not a or not c:
             assert shares[i] == 0.0
@@ -75,6 +75,6 @@ def test_whole_numbers_of_any_length() -> None:
 
 def test_doubles_hold_a_law_when_what_is_possible_keeps_its_digits() -> None:
     law = np.array([1.0, LEAST_NORMAL, 0.0])
-    assert held(law, np.array([True, True, False]))
-    assert not held(law / 2, np.array([True, True, False]))
-    assert not held(np.array([math.nan]), np.array([True]))
+    assert is_exact_in_doubles(law, np.array([True, True, False]))
+    assert not is_exact_in_doubles(law / 2, np.array([True, True, False]))
+    assert not is_exact_in_doubles(np.array([math.nan]), np.array([True]))

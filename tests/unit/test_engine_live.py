@@ -16,7 +16,7 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.jobs.live import KeyedRng, Live, LiveReading, stream_key
-from shoal.jobs.spark import STATE, advanced
+from shoal.jobs.spark import STATE, advance_subject
 from shoal.ledger import open_ledger
 from shoal.mechanisms.table import MECHANISMS, calibrate_and_check
 from shoal.places.machine import grid_in_km
@@ -184,7 +184,7 @@ def test_coordinates_show_what_their_cells_show() -> None:
     names = ["1,1", None, "3,3", None, None, "0,0"]
     readings = [LiveReading("", at, name) for at, name in enumerate(names, 1)]
     document, told = live.advance("ann", None, readings)
-    found, table = advanced(live, "ann", None, [frame_of(rows[:4]), frame_of(rows[4:])])
+    found, table = advance_subject(live, "ann", None, [frame_of(rows[:4]), frame_of(rows[4:])])
     assert found == document
     assert table["at"].tolist() == [1, 2, 3, 4, 5, 6]
     multiples = [None if row is None else tuple(row) for row in table["multiples"]]
@@ -206,10 +206,10 @@ def test_tables_of_contexts_have_one_column_shown(masked: Plan) -> None:
     rows = readings(1)[:4]
     frame = pd.DataFrame(rows, columns=["day", "at", "state"]).assign(extra=1)
     _, told = live.advance("ann", None, rows)
-    _, table = advanced(live, "ann", None, [frame])
+    _, table = advance_subject(live, "ann", None, [frame])
     assert table.columns.tolist() == ["subject", "day", "at", "late", "error", "shown"]
     assert table["shown"].tolist() == [row.cells.get("shown") for row in told]
-    assert advanced(live, "ann", None, [])[1].empty
+    assert advance_subject(live, "ann", None, [])[1].empty
 
 
 def test_the_state_has_the_type_of_earlier_checkpoints(located: Plan) -> None:

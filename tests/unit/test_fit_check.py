@@ -11,7 +11,7 @@ from scipy.stats import chi2_contingency
 from shoal.chains.fit import fit_chain, fit_order, transition_counts
 from shoal.chains.fit_check import FitCheck, OrderComparison, check_fit, compare
 from shoal.chains.model import MarkovChain
-from shoal.core.codec import Ints, locked
+from shoal.core.codec import Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, sequences
 from shoal.noise.primitives import SeededRng
@@ -21,7 +21,7 @@ CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=("a", "b"))
 
 def sampled(chain: MarkovChain, length: int, count: int = 1, seed: int = 0) -> Sequences:
     chains = tuple(
-        locked(chain.sample(length, SeededRng(seed + i)), np.int64) for i in range(count)
+        as_read_only(chain.sample(length, SeededRng(seed + i)), np.int64) for i in range(count)
     )
     return Sequences(chain.states, chains)
 
@@ -119,7 +119,7 @@ def test_memory_of_order_two_is_noticed() -> None:
     # alternates in pairs: the entry before last decides
     base = np.tile([0, 0, 1, 1], 500)
     flips = np.random.default_rng(0).random(2000) < 0.05
-    data = Sequences(("a", "b"), (locked(base ^ flips, np.int64),))
+    data = Sequences(("a", "b"), (as_read_only(base ^ flips, np.int64),))
     found = checked(data)
     assert found.order_two.p_value < 1e-10
     assert found.order_two.gain_bits > 0.3
@@ -134,7 +134,7 @@ def test_a_tiny_deviation_is_significant_but_called_small() -> None:
     for u in rng.random(200_000):
         stay = 0.80 + 0.02 * (path[-2] == path[-1])
         path.append(path[-1] if u < stay else 1 - path[-1])
-    found = checked(Sequences(("a", "b"), (locked(path, np.int64),)))
+    found = checked(Sequences(("a", "b"), (as_read_only(path, np.int64),)))
     assert found.order_two.p_value < 1e-4
     assert "too little to matter" in found.describe()
     assert "tiny deviations show" in found.describe()

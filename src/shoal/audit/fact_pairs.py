@@ -444,7 +444,7 @@ def fact_pairs(found: FactLaws, places: Sequence[Place]) -> list[FactPair]:
 
 
 def _chain(model: Model, path: Walk, index: int, query: Query | None) -> Chain:
-    path = path if query is None else path.admitted(query)
+    path = path if query is None else path.cut_to_length(query)
     if path.initial is None:
         path = path.starting(np.full(path.size, 1 / path.size))
     return Chain(index, model, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 
 if TYPE_CHECKING:
     from shoal.chains.closeness import max_divergence as max_divergence
@@ -22,4 +22,4 @@ if TYPE_CHECKING:
     from shoal.chains.synthetic import draw_series as draw_series, fidelity as fidelity
     from shoal.chains.transitions import TransitionTable as TransitionTable
 
-__getattr__, __dir__, __all__ = face(__name__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -21,7 +21,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import in_time, report_progress
 from shoal.core.task import Model
-from shoal.core.walk import Coded, Walk, backward, by_value, entered, pushed
+from shoal.core.walk import Coded, Walk, add_own_entries, backward, by_value, push_step
 
 MOST_ATTACK_WORK = 2_000_000_000  # nodes × states² × codes of one pass
 MOST_PATHS = 200_000_000  # cells of the best-path table
@@ -77,7 +77,7 @@ class ChainAdversary:
                 law = law - total
                 rows.append(by_value(law, shown, len(path.values)))
             if node + 1 < self._nodes:
-                law = pushed(law[:, None], path.matrix(node))[:, 0]
+                law = push_step(law[:, None], path.matrix(node))[:, 0]
         return np.exp(np.array(rows))
 
     def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
         table = np.log(path.initial)[:, None]
     kept = [table]
     for node in range(nodes - 1):
-        table = pushed(entered(coded, table, node), path.matrix(node))
+        table = push_step(add_own_entries(coded, table, node), path.matrix(node))
         if (node + 1) % block == 0:
             kept.append(table)
             report_progress(node, 3 * nodes)
@@ -196,7 +196,7 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
         first, last = number * block, min((number + 1) * block, nodes)
         earlier = [kept[number]]
         for node in range(first, last - 1):
-            earlier.append(pushed(entered(coded, earlier[-1], node), path.matrix(node)))
+            earlier.append(push_step(add_own_entries(coded, earlier[-1], node), path.matrix(node)))
         for node in range(last - 1, first - 1, -1):
             joint = np.logaddexp.reduce(earlier[node - first] + next(later), axis=1)
             contributions = [
@@ -214,7 +214,7 @@ def _log_priors(path: Walk, nodes: int) -> Floats:
     rows = []
     for node in range(nodes):
         rows += [by_value(law, shown, len(path.values)) for _, shown in path.entries_read_at(node)]
-        law = pushed(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
+        law = push_step(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
     return np.array(rows)
 
 
@@ -226,12 +226,12 @@ def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
         table = np.log(path.initial)[:, None]
     pointers: list[Ints] = []
     for node in range(nodes - 1):
-        ready = entered(coded, table, node)
+        ready = add_own_entries(coded, table, node)
         with np.errstate(divide="ignore"):
             moves = np.log(path.matrix(node))[:, :, None] + ready[:, None, :]
         pointers.append(np.argmax(moves, axis=0).astype(np.int16))
         table = moves.max(axis=0)
-    last = entered(coded, table, nodes - 1) + likelihood
+    last = add_own_entries(coded, table, nodes - 1) + likelihood
     if last.max() == -math.inf:
         raise InputError("what was seen is impossible under the model")
     state, code = (int(i) for i in np.unravel_index(int(np.argmax(last)), last.shape))

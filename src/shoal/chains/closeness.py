@@ -114,7 +114,7 @@ def _marginals(chain: MarkovChain, count: int) -> Wide:
         return Wide.of(plain)
     rows = [Wide.of(chain.initial)]
     for t in range(count - 1):
-        start = rows[-1].arranged(lambda law: law[:, None])
+        start = rows[-1].map_layout(lambda law: law[:, None])
         rows.append(start.times(Wide.of(chain.matrix(t))).total(0))
     return Wide(np.array([row.part for row in rows]), np.array([row.power for row in rows]))
 

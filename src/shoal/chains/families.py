@@ -295,14 +295,14 @@ class OrderChain(ChainLaw):
 
     def motion(self) -> Motion:
         """Return the motion on tuples of entries, of which the last entry is the state shown."""
-        from shoal.core.motion import Motion, transposed
+        from shoal.core.motion import Motion, transpose_sparse
 
         tuples = self.on_tuples()
         return Motion(
             size=len(self.states),
             initial=tuples.initial,
             shown=np.ascontiguousarray(self.tuples().T),
-            forward=(transposed(tuples.transition),),
+            forward=(transpose_sparse(tuples.transition),),
             length=self.length,
             homogeneous=True,
         )

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.chains.families import MAX_TUPLES, OrderChain
 from shoal.chains.model import MarkovChain, stationary_law
 from shoal.core.charge import AsEntryDP, Rng, source_for
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, positive, significant
 from shoal.core.records import Sequences, entries_of
@@ -156,7 +156,7 @@ class PrivateFit(Value):
     secure: bool
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", locked(self.counts, np.int64))
+        object.__setattr__(self, "counts", as_read_only(self.counts, np.int64))
 
     @property
     def composition(self) -> AsEntryDP:

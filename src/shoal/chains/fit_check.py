@@ -14,7 +14,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences, entries_of
-from shoal.core.walk import reached
+from shoal.core.walk import reachable_states
 
 SIGNIFICANT = 0.01  # p-values below this are called evidence
 NOTICEABLE = 0.01  # share of the bits per step below which a gain is called too small to matter
@@ -178,7 +178,7 @@ def _compare_counts(data: Sequences, chain: MarkovChain, counts: Ints) -> FitChe
     rows = counts.sum(axis=1)
     thin = int(rows.argmin())
     barred = np.argwhere(seen & (chain.transition == 0))
-    lost = (data.counts() > 0) & ~reached(chain.initial > 0, chain.transition > 0)
+    lost = (data.counts() > 0) & ~reachable_states(chain.initial > 0, chain.transition > 0)
     before, now, after = _triples(data)
     return FitCheck(
         transitions=int(counts.sum()),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.charge import Rng, categorical, uniforms
-from shoal.core.codec import Floats, Ints, locked
+from shoal.core.codec import Floats, Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences, checked_states, label, labels as texts
@@ -24,7 +24,7 @@ from shoal.core.task import (
     Secrets,
     as_events,
 )
-from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Walk, held, laws_along
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Walk, is_exact_in_doubles, laws_along
 
 if TYPE_CHECKING:
     from shoal.core.motion import Motion
@@ -395,7 +395,7 @@ def checked_rows(values: npt.ArrayLike, field: str, shape: tuple[int, ...]) -> F
         )
     if off.max() > EXACT_TOLERANCE:
         array = array / totals[..., None]
-    return locked(array + 0.0)  # a negative zero would have its own fingerprint
+    return as_read_only(array + 0.0)  # a negative zero would have its own fingerprint
 
 
 def numbers(values: npt.ArrayLike, field: str) -> Floats:
@@ -458,7 +458,7 @@ def stationary_law(transition: Floats) -> Floats:
     members = list(classes[0])
     law = np.zeros(len(transition))
     law[members] = _stationary_by_elimination(transition[np.ix_(members, members)])
-    if not held(law, np.isin(np.arange(len(law)), members)):
+    if not is_exact_in_doubles(law, np.isin(np.arange(len(law)), members)):
         raise TooUnlikely(
             f"the stationary law of a state is below {LEAST_NORMAL:.2g}, which no double "
             "holds; leave "

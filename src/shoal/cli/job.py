@@ -69,11 +69,11 @@ def status(folder: Folder, as_json: options.AsJson = False) -> None:
 @app.command(epilog=RESUME_EXAMPLES)
 def resume(folder: Folder, ledger: LedgerAgain = None, as_json: options.AsJson = False) -> None:
     """Do what is left of a job that was stopped; each subject is released once."""
-    from shoal.jobs.job import load_job, rechecked
+    from shoal.jobs.job import load_job, recheck_plan
 
     stored = load_job(folder, ledger=ledger)
     for plan in stored.plans.values():
-        rechecked(plan, stored.notes / "plans")
+        recheck_plan(plan, stored.notes / "plans")
     with _told_how_to_resume(folder):
         report = _done(stored, stored.engine, "resume")
     tell(stored, report, as_json=as_json)

@@ -152,7 +152,7 @@ class ChargedTo:
         """Return the subject of a release, and its part or period, as arguments of a charge."""
         if name in self.parts:
             part = self.parts[name]
-            return {"subject": self.subject or part.subject, **part.charged(self.periods)}
+            return {"subject": self.subject or part.subject, **part.charge_fields(self.periods)}
         own = "part" if self.periods == "parts" and self.wish.period else "period"
         return {"subject": self.subject or name, own: self.wish.period}
 
@@ -321,11 +321,11 @@ class Source:
         from shoal.spec.fields import parse_stored
 
         if isinstance(self.document, str):
-            from shoal.jobs.job import rechecked
+            from shoal.jobs.job import recheck_plan
 
             stored = parse_stored(self.document, self.path, "plan")
             with show.working("checking the plan"):
-                return rechecked(stored, self.path)
+                return recheck_plan(stored, self.path)
         with show.working("calibrating"), self.document.limited():
             if self.columns.parts:
                 return self.document.plan(parts=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from shoal.chains.model import admit_length, checked_rows, numbers
 from shoal.core.charge import Rng, categorical, uniforms
-from shoal.core.codec import Bools, Floats, Ints, locked
+from shoal.core.codec import Bools, Floats, Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.records import Sequences, checked_states, label
@@ -60,7 +60,9 @@ class DayChain(Law):
                 f"(T - 1, {size}, {size}), one matrix per step"
             )
         array = _with_idle_rows(array, initial)
-        checked = checked_rows(array, "transition", array.shape) if len(array) else locked(array)
+        checked = (
+            checked_rows(array, "transition", array.shape) if len(array) else as_read_only(array)
+        )
         fields: dict[str, Any] = {"states": states, "initial": initial, "transition": checked}
         for name in ("slot_minutes", "start_minute"):
             fields[name] = whole(getattr(self, name), name, least=0)

@@ -180,7 +180,7 @@ class LiveContexts:
         stream = ContextStream.begin(plan)
         if before is not None:
             stream = ContextStream(plan, loads(before["state"]), before["day"], before["shown"])
-        told = []
+        rows_out = []
         asked: tuple[str, bool] | None = (
             None  # the day about which the ledger was asked here, and whether it allows it
         )
@@ -189,24 +189,24 @@ class LiveContexts:
             today = day == stream.day
             passed = at < stream.state.slot - 1 if today else not comes_after(day, stream.day)
             if passed or not 0 <= at < slots:
-                told.append(LiveRow(day, at, late=True))
+                rows_out.append(LiveRow(day, at, late=True))
                 continue
             try:
                 if asked is None or asked[0] != day:
                     asked = day, _begin_day(live, subject, day)
             except InputError:  # a name that no ledger takes
-                told.append(LiveRow(day, at, error=UNUSABLE))
+                rows_out.append(LiveRow(day, at, error=UNUSABLE))
                 continue
             if not asked[1]:
-                told.append(LiveRow(day, at))
+                rows_out.append(LiveRow(day, at))
                 continue
             if not today:
                 stream = ContextStream.begin(plan, day)
             rng = KeyedRng(live.key, [plan.fingerprint, subject, *row, stream.state.fingerprint])
             stream, shown = stream.read(row.state, slot=at, rng=rng)
-            told.append(LiveRow(day, at, cells={"shown": shown}))
+            rows_out.append(LiveRow(day, at, cells={"shown": shown}))
         kept = {"state": dumps(stream.state), "day": stream.day, "shown": stream.shown}
-        return json.dumps(kept), told
+        return json.dumps(kept), rows_out
 
     def columns(self, plan: Plan) -> dict[str, str]:
         return {"shown": "string"}

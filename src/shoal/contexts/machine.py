@@ -32,7 +32,7 @@ from shoal.contexts.search.gaps import AfterGaps, Belief, log_sums, logs_of, onw
 from shoal.contexts.search.memory import FINE, FineCodes, Remembering, fine_decoded
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.charge import Rng
-from shoal.core.codec import Bools, Ints, Value, locked
+from shoal.core.codec import Bools, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.records import label
 
@@ -221,7 +221,7 @@ class VectorMask(Mask):
                 f"codes has shape {codes.shape}; a day on {len(self.states)} contexts needs 16-bit "
                 f"codes of shape (slots, {len(self.states)})"
             )
-        set_fields(self, states=tuple(self.states), codes=locked(codes, np.uint16))
+        set_fields(self, states=tuple(self.states), codes=as_read_only(codes, np.uint16))
         self.remember(self.states, {})
 
     @property
@@ -262,11 +262,11 @@ class SegmentMask(Tabled):
     codes: Codes
 
     def __post_init__(self) -> None:
-        origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
-        starts = locked(self.starts, np.int64)
+        origins = as_read_only(np.asarray(self.origins).reshape(-1, 2), np.int64)
+        starts = as_read_only(self.starts, np.int64)
         if len(starts) != len(origins) + 1 or (len(starts) and starts[-1] != len(self.codes)):
             raise InputError("starts must hold one more number than origins, up to the last code")
-        codes, states = locked(self.codes, np.uint16), tuple(self.states)
+        codes, states = as_read_only(self.codes, np.uint16), tuple(self.states)
         set_fields(self, states=states, origins=origins, starts=starts, codes=codes)
         check_origins(origins, self.slots, len(self.states))
         rows, rest = np.divmod(np.diff(starts), len(self.states))
@@ -373,11 +373,13 @@ class HistoryMask(Tabled):
         return self.tail.slots
 
     def __post_init__(self) -> None:
-        origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
+        origins = as_read_only(np.asarray(self.origins).reshape(-1, 2), np.int64)
         if not len(origins) == len(self.windows) == len(self.starts) - 1:
             raise InputError("windows must hold one number per origin, starts one more")
-        numbers = {n: locked(getattr(self, n), np.int64) for n in ("digits", "windows", "starts")}
-        set_fields(self, origins=origins, codes=locked(self.codes, np.uint32), **numbers)
+        numbers = {
+            n: as_read_only(getattr(self, n), np.int64) for n in ("digits", "windows", "starts")
+        }
+        set_fields(self, origins=origins, codes=as_read_only(self.codes, np.uint32), **numbers)
         self._check()
         self.remember(self.states, _by_origin(origins, self.starts[:-1], self.windows))
 
@@ -486,7 +488,7 @@ class SimulatableMask(Mask):
             )
         narrow = table.max(initial=0) <= np.iinfo(np.int16).max  # as days of any length once were
         kind = np.int16 if narrow else np.int32
-        set_fields(self, states=tuple(self.states), table=locked(table, kind))
+        set_fields(self, states=tuple(self.states), table=as_read_only(table, kind))
         self.remember(self.states, {})
 
     @property

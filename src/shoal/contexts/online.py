@@ -22,7 +22,7 @@ from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import Mask, set_fields
 from shoal.contexts.secrets import CurrentState
 from shoal.core.charge import Guarantee, Rng
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Proof
@@ -79,7 +79,9 @@ class OnlineMask(Mask):
         if not days or len({(day.states, day.slots) for day in days}) != 1:
             raise InputError("days must hold day chains on the same contexts and slots")
         mixture = tuple(float(weight) for weight in self.mixture)
-        set_fields(self, days=days, mixture=mixture, cuts=tuple(locked(cut) for cut in self.cuts))
+        set_fields(
+            self, days=days, mixture=mixture, cuts=tuple(as_read_only(cut) for cut in self.cuts)
+        )
         if self.cuts and len(self.cuts) != days[0].slots:
             raise InputError(f"cuts must hold one array for each of {days[0].slots} slots")
         self.remember(days[0].states, {})

@@ -32,7 +32,7 @@ def homes(package: str) -> dict[str, str]:
     return dict(sorted((part.split()[0], home) for part, home in parts if part.strip()))
 
 
-def face(
+def lazy_exports(
     package: str, *, moved: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of `package`.
@@ -53,13 +53,13 @@ def face(
                 return import_module(f"{package}.{name}")
             return getattr(import_module(home[name]), name)
         if name in old:
-            return _warned(f"{package}.{name}", old[name])
+            return _warn_of_old_name(f"{package}.{name}", old[name])
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find, lambda: [*home], [*home]
 
 
-def _warned(old: str, new: str) -> Any:
+def _warn_of_old_name(old: str, new: str) -> Any:
     message = f"{old} is now shoal.{new}; the old name goes in version 0.3"
     # the line that asked `find` for the name
     warnings.warn(message, DeprecationWarning, stacklevel=3)
@@ -67,7 +67,7 @@ def _warned(old: str, new: str) -> Any:
     return getattr(import_module(f"shoal.{package}" if package else "shoal"), name)
 
 
-def renamed(old: str, new: str, value: Content) -> Content:
+def value_by_old_name(old: str, new: str, value: Content) -> Content:
     """`value` of an attribute asked for by its old name, after a DeprecationWarning."""
     message = f"{old} is now {new}; the old name goes in version 0.3"
     warnings.warn(message, DeprecationWarning, stacklevel=3)

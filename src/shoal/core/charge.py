@@ -213,8 +213,8 @@ class OneStream(AddingRule):
     promises: tuple[Guarantee, ...] = ()
 
     def describe(self) -> str:
-        told = " ".join(promise.describe() for promise in self.promises)
-        return f"all steps of one stream together, and nothing beside it: {told}".rstrip(".")
+        promises = " ".join(promise.describe() for promise in self.promises)
+        return f"all steps of one stream together, and nothing beside it: {promises}".rstrip(".")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -427,7 +427,7 @@ class PartOf(NamedTuple):
     period: str
     span: tuple[int, int]
 
-    def charged(self, periods: str) -> dict[str, Any]:
+    def charge_fields(self, periods: str) -> dict[str, Any]:
         """What a charge says of it: a part of the series, or a period independent of the others."""
         if check_periods(periods, "every") == "independent":
             first, last = self.span
@@ -435,7 +435,7 @@ class PartOf(NamedTuple):
         return {"part": Part(span=self.span, seconds=True)}
 
 
-def covered(first: int, last: int, subject: str) -> tuple[int, int]:
+def part_span(first: int, last: int, subject: str) -> tuple[int, int]:
     """The seconds from one time to another, in microseconds since 1970: the span of a part."""
     if first < 0:
         raise DataError(
@@ -574,7 +574,7 @@ def source_for(ledger: Ledger | None, rng: Rng | int | None) -> Rng:
 
 
 @contextmanager
-def opened(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
+def ledger_at(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
     """The ledger itself, or the one at a path, closed again afterwards."""
     if not isinstance(ledger, str | os.PathLike):
         yield ledger
@@ -583,10 +583,10 @@ def opened(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger | 
         yield account
 
 
-def refuse_seed(seeded: bool, told: str = "seed is given with a ledger") -> None:
+def refuse_seed(seeded: bool, beginning: str = "seed is given with a ledger") -> None:
     """Refuse predictable noise where a ledger charges; `told` begins the error message."""
     if seeded:
-        raise InputError(f"{told}; a ledger takes only real releases")
+        raise InputError(f"{beginning}; a ledger takes only real releases")
 
 
 class Ledger(Protocol):

@@ -259,7 +259,7 @@ def _maker(cls: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", scope["make"])
 
 
-def unchecked(cls: Any, *fields: Any) -> Any:
+def build_unchecked(cls: Any, *fields: Any) -> Any:
     """A frozen value of fields known to be right, in their order: passes the constructor by.
 
     For what is made at every step of a stream: a fifth of the constructor's time.
@@ -267,7 +267,7 @@ def unchecked(cls: Any, *fields: Any) -> Any:
     return _maker(cls)(*fields)
 
 
-def locked(values: npt.ArrayLike, dtype: type[np.generic] = np.float64) -> npt.NDArray[Any]:
+def as_read_only(values: npt.ArrayLike, dtype: type[np.generic] = np.float64) -> npt.NDArray[Any]:
     """Return a read-only copy of `values` as a C-ordered array of `dtype`."""
     array = np.array(values, dtype=dtype, order="C", copy=True)
     array.setflags(write=False)

@@ -135,7 +135,7 @@ class FarLaw:
         equal = np.array_equal(self.share, other.share)
         return equal and np.array_equal(self.power, other.power)
 
-    def moved(self, rows: Floats) -> tuple[FarLaw, Floats]:
+    def step_back_from(self, rows: Floats) -> tuple[FarLaw, Floats]:
         """The law after a step with P(x, y) = rows, and log P(before = x | after = y).
 
         -inf where it is impossible to come to y from x, and nowhere else.
@@ -194,13 +194,13 @@ def first_order(
         size=len(initial),
         initial=initial,
         shown=np.arange(len(initial))[None, :],
-        forward=tuple(transposed(matrix) for matrix in matrices),
+        forward=tuple(transpose_sparse(matrix) for matrix in matrices),
         length=length,
         homogeneous=homogeneous,
     )
 
 
-def transposed(matrix: Any) -> Any:
+def transpose_sparse(matrix: Any) -> Any:
     """The transposed matrix in sparse rows, for products with a column of beliefs."""
     from scipy.sparse import csr_array
 

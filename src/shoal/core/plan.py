@@ -26,8 +26,8 @@ from shoal.core.charge import (
     check_one_owner,
     check_periods,
     check_subject,
+    ledger_at,
     members_of,
-    opened,
     source_for,
 )
 from shoal.core.codec import Value, decode, encode
@@ -90,7 +90,7 @@ class Answer(Value):
         return tuple(float(value) for value in self.exact)
 
 
-MOST_TOLD = 6  # values and names in a line
+MAX_SHOWN = 6  # values and names in a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,11 +115,11 @@ class Release(Shown, Value):
 
     def __repr__(self) -> str:
         """Return the mechanism, the first MOST_TOLD values, unit, error, and a seed warning."""
-        told = [f"{name} {significant(value)}" for name, value in self.as_dict().items()]
-        more = f", … {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+        pieces = [f"{name} {significant(value)}" for name, value in self.as_dict().items()]
+        more = f", … {len(pieces) - MAX_SHOWN} more" if len(pieces) > MAX_SHOWN else ""
         off = "" if self.error is None else f"; {self.error.describe()}"
         seeded = "" if self.secure else "; seeded, protects nothing"
-        values = ", ".join(told[:MOST_TOLD])
+        values = ", ".join(pieces[:MAX_SHOWN])
         return f"<Release by {self.mechanism}: {values}{more} {self.answer.unit}{off}{seeded}>"
 
     @property
@@ -164,8 +164,8 @@ class Releases(Shown, dict[str, Release]):
 
     def __repr__(self) -> str:
         """Return the first MOST_TOLD names and, if known, the epsilon of all releases together."""
-        more = ", …" if len(self) > MOST_TOLD else ""
-        names = f"{', '.join(list(self)[:MOST_TOLD])}{more}"
+        more = ", …" if len(self) > MAX_SHOWN else ""
+        names = f"{', '.join(list(self)[:MAX_SHOWN])}{more}"
         if self.together is None:
             return f"<{len(self)} releases: {names}>"
         amount = significant(self.together.amount)
@@ -302,7 +302,7 @@ class Plan(Shown, Value):
         check_subject(ledger is not None, bool(subject))
         _warn(self)
         stated = Part.of(part)
-        with opened(ledger) as account:
+        with ledger_at(ledger) as account:
             source = source_for(account, rng)
             read = self._read(data, columns, together=together)
             stated.check_size(read.longest)
@@ -350,7 +350,7 @@ class Plan(Shown, Value):
         columns |= {} if series is None else {"series": series}
         named = load("shoal.data.entries:names_subjects")(data, columns)
         check_subject(ledger is not None, bool(subject) or named, "a column with series=…, or ")
-        with opened(ledger) as account:
+        with ledger_at(ledger) as account:
             source = source_for(account, rng)
             found, library, parts = load("shoal.data.entries:each_series")(self.task, data, columns)
             owners = [parts[name].subject if name in parts else name for name in found]
@@ -370,9 +370,11 @@ class Plan(Shown, Value):
             for name, owner in zip(found, owners, strict=True):
                 own = None if key is None else f"{key}/{name}"
                 who = {"subject": subject or owner, "requester": requester, "key": own}
-                who |= parts[name].charged(periods) if name in parts else {"period": period}
-                told: dict[str, Any] = {"ledger": account, **who} if account is not None else {}
-                made = self.release(found[name], rng=source, **told)
+                who |= parts[name].charge_fields(periods) if name in parts else {"period": period}
+                account_fields: dict[str, Any] = (
+                    {"ledger": account, **who} if account is not None else {}
+                )
+                made = self.release(found[name], rng=source, **account_fields)
                 releases[name] = made if library is None else replace(made, library=library)
         return releases
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Ints, locked
+from shoal.core.codec import Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.registry import load
 
@@ -120,9 +120,9 @@ def missing(value: Any) -> bool:
 def chains(data: Any) -> list[list[Any]]:
     """`data` as lists of labels, one per chain; labels by themselves are one chain."""
     _refuse_counts(data)
-    rows = _listed(data)
+    rows = _as_list(data)
     if rows and all(_is_chain(row) for row in rows):
-        return [_listed(row) for row in rows]
+        return [_as_list(row) for row in rows]
     return [rows]
 
 
@@ -132,7 +132,7 @@ def _is_chain(row: Any) -> bool:
     )
 
 
-def _listed(data: Any) -> list[Any]:
+def _as_list(data: Any) -> list[Any]:
     """Return `data` as a list; refuse text and anything that cannot be iterated."""
     for method in ("to_list", "to_pylist", "tolist"):  # series, PyArrow columns, NumPy arrays
         if hasattr(data, method):
@@ -163,9 +163,9 @@ def _refuse_counts(data: Any) -> None:
 def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
     """Return the index of every label of `chain` as int64; refuse missing and unknown labels."""
     # text, as most data are, is its own label and never missing
-    names = chain if {*map(type, chain)} == {str} else _names(chain)
+    names = chain if {*map(type, chain)} == {str} else _entry_labels(chain)
     try:
-        return locked([*map(index.__getitem__, names)], np.int64)
+        return as_read_only([*map(index.__getitem__, names)], np.int64)
     except KeyError as error:
         known = ", ".join(list(index)[:8]) + (", …" if len(index) > 8 else "")
         raise DataError(
@@ -174,7 +174,7 @@ def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
         ) from None
 
 
-def _names(chain: list[Any]) -> list[str]:
+def _entry_labels(chain: list[Any]) -> list[str]:
     """Return the label of every entry; refuse missing entries, naming the first."""
     empty = next((place for place, item in enumerate(chain) if missing(item)), None)
     if empty is not None:

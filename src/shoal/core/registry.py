@@ -26,27 +26,27 @@ class Table(MutableMapping[str, Loaded], Generic[Loaded]):
         self._loaded: dict[str, Loaded] = {}
 
     @cached_property
-    def _parts(self) -> dict[str, Part]:
+    def _family_parts(self) -> dict[str, Part]:
         return {name: part for family in families() for name, part in self._part_of(family).items()}
 
     def __getitem__(self, name: str) -> Loaded:
         if name not in self._loaded:
-            self._loaded[name] = cast("Loaded", self._parts[name]())
+            self._loaded[name] = cast("Loaded", self._family_parts[name]())
         return self._loaded[name]
 
     def __setitem__(self, name: str, value: Loaded) -> None:
-        self._parts[name] = lambda: value
+        self._family_parts[name] = lambda: value
         self._loaded[name] = value
 
     def __delitem__(self, name: str) -> None:
-        del self._parts[name]
+        del self._family_parts[name]
         self._loaded.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
+        return iter(self._family_parts)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._family_parts)
 
 
 def load(place: str) -> Any:

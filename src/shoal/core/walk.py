@@ -80,7 +80,7 @@ class Walk:
         """The same chain, at most `nodes` long: a law the model covers as well."""
         return self if self.at_most(nodes) == self.length else replace(self, length=nodes)
 
-    def admitted(self, query: Any) -> Walk:
+    def cut_to_length(self, query: Any) -> Walk:
         """The walk cut to the entries a query with a public length takes: longer is refused."""
         longest = getattr(query, "length", None)
         if longest is None or self.fixed:
@@ -133,7 +133,7 @@ class Kernel:
         """The law after this kernel and then `later`."""
         return Kernel(
             self.values @ later.values,
-            _joined(self.possible, later.possible),
+            _compose_edges(self.possible, later.possible),
             self.steps + later.steps,
         )
 
@@ -239,7 +239,7 @@ def kernel_logs(kernel: Kernel) -> LogBounds:
     return log_bounds(kernel.values, kernel.possible, operations)
 
 
-def reached(start: Bools, edges: Bools) -> Bools:
+def reachable_states(start: Bools, edges: Bools) -> Bools:
     """Which states are ever met along `edges` from those of `start`."""
     seen = start
     while True:
@@ -254,7 +254,7 @@ def next_support(support: Bools, transition: Floats) -> Bools:
     return np.asarray((transition[support] > 0).any(axis=0))
 
 
-def _joined(first: Bools, second: Bools) -> Bools:
+def _compose_edges(first: Bools, second: Bools) -> Bools:
     """Where a two-stage path exists; an exact count of paths in single precision."""
     if first.all() and second.all():
         return first
@@ -310,13 +310,13 @@ def forward(coded: Coded, initial: Floats) -> Iterator[Floats]:
     node = 0
     while True:
         yield table
-        table = pushed(entered(coded, table, node), coded.walk.matrix(node))
+        table = push_step(add_own_entries(coded, table, node), coded.walk.matrix(node))
         node += 1
 
 
-def entered(coded: Coded, table: Floats, node: int) -> Floats:
+def add_own_entries(coded: Coded, table: Floats, node: int) -> Floats:
     """`table` with what the node's own entries add and show: (states, more codes)."""
-    return shifted(table + coded.tilts(node)[:, None], coded.codes(node))
+    return add_state_codes(table + coded.tilts(node)[:, None], coded.codes(node))
 
 
 def backward(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[Floats]:
@@ -329,8 +329,8 @@ def backward(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[Float
     table = np.broadcast_to(log_likelihood, (size, len(log_likelihood)))
     for node in range(nodes - 1, -1, -1):
         if node < nodes - 1:
-            table = pushed(table, coded.walk.matrix(node).T)
-        table = _taken(table, coded.codes(node), coded.width(node))
+            table = push_step(table, coded.walk.matrix(node).T)
+        table = _remove_state_codes(table, coded.codes(node), coded.width(node))
         table = table + coded.tilts(node)[:, None]
         yield table
 
@@ -340,11 +340,11 @@ def joint_evidence(coded: Coded, nodes: int, node: int, log_likelihood: Floats) 
 
     With every initial law at once the rows are conditional on X_0 = y.
     """
-    later = next(table for t, table in _counted(coded, nodes, log_likelihood) if t == node)
+    later = next(table for t, table in _tables_by_node(coded, nodes, log_likelihood) if t == node)
     starts = np.eye(coded.walk.size) if coded.walk.initial is None else coded.walk.initial[None]
     rows = []
     for start in starts:
-        earlier = _at(forward(coded, start), node)
+        earlier = _table_at(forward(coded, start), node)
         rows.append(np.logaddexp.reduce(earlier + later, axis=1))
     return np.array(rows)
 
@@ -357,7 +357,7 @@ def by_value(joint: Floats, shown: Ints, values: int) -> Floats:
     return out
 
 
-def pushed(table: Floats, matrix: Floats) -> Floats:
+def push_step(table: Floats, matrix: Floats) -> Floats:
     """One step in logs: out[y] = log Σ_x matrix[x, y] exp(table[x]), column by column."""
     with np.errstate(divide="ignore"):
         steps = np.log(matrix)
@@ -368,7 +368,7 @@ def pushed(table: Floats, matrix: Floats) -> Floats:
     return out
 
 
-def shifted(table: Floats, codes: Ints) -> Floats:
+def add_state_codes(table: Floats, codes: Ints) -> Floats:
     """Each state's own code added: (states, codes) grows by the largest of them."""
     width = table.shape[-1]
     out = np.full((len(table), width + int(codes.max())), -math.inf)
@@ -381,17 +381,19 @@ def _of_entry(rows: Any, entry: int) -> Any:
     return rows if rows.ndim == 1 else rows[entry]
 
 
-def _taken(table: Floats, codes: Ints, width: int) -> Floats:
+def _remove_state_codes(table: Floats, codes: Ints, width: int) -> Floats:
     """Seen before each state's own code was added."""
     return np.stack([row[code : code + width] for row, code in zip(table, codes, strict=True)])
 
 
-def _counted(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[tuple[int, Floats]]:
+def _tables_by_node(
+    coded: Coded, nodes: int, log_likelihood: Floats
+) -> Iterator[tuple[int, Floats]]:
     for back, table in enumerate(backward(coded, nodes, log_likelihood)):
         yield nodes - 1 - back, table
 
 
-def _at(tables: Iterator[Floats], place: int) -> Floats:
+def _table_at(tables: Iterator[Floats], place: int) -> Floats:
     for _ in range(place):
         next(tables)
     return next(tables)
@@ -444,7 +446,7 @@ class Wide:
         """Where the numbers are not 0."""
         return np.asarray(self.part > 0)
 
-    def arranged(self, how: Callable[[npt.NDArray[np.generic]], object]) -> Wide:
+    def map_layout(self, how: Callable[[npt.NDArray[np.generic]], object]) -> Wide:
         """The same numbers in another order or shape: `how` picks, moves or reshapes an array."""
         return Wide(np.asarray(how(self.part)), np.asarray(how(self.power)))
 
@@ -455,17 +457,17 @@ class Wide:
     def plus(self, other: Wide) -> Wide:
         """The sums, two roundings each."""
         top = np.maximum(self.power, other.power)
-        return Wide.of(_lowered(self, top) + _lowered(other, top), top)
+        return Wide.of(_scale_down(self, top) + _scale_down(other, top), top)
 
     def total(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Wide:
         """The sum along some axes, a rounding for each number and one more."""
         top = self.power.max(axis=axis, keepdims=True, initial=NEVER)
-        added = _lowered(self, top).sum(axis=axis, keepdims=True)
+        added = _scale_down(self, top).sum(axis=axis, keepdims=True)
         found = Wide.of(added, top)
         if keepdims:
             return found
         gone = tuple(range(self.part.ndim)) if axis is None else axis
-        return found.arranged(lambda values: np.squeeze(values, axis=gone))
+        return found.map_layout(lambda values: np.squeeze(values, axis=gone))
 
     def over(self, other: Wide) -> Floats:
         """The quotients as doubles, one rounding each where they are at least LEAST; 0/0 is 0."""
@@ -504,7 +506,7 @@ def product(factors: list[Wide]) -> Wide:
     return reduce(Wide.times, factors, Wide.of(np.ones(())))
 
 
-def held(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
+def is_exact_in_doubles(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
     """Return whether doubles hold a law: every possible value keeps its full precision."""
     return bool((law[possible] >= LEAST_NORMAL).all())  # false for nan too
 
@@ -512,7 +514,7 @@ def held(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
 _LOG_2 = float(np.log(2.0))
 
 
-def _lowered(numbers: Wide, top: Ints) -> Floats:
+def _scale_down(numbers: Wide, top: Ints) -> Floats:
     """numbers / 2^top, with top no smaller than their powers; what is far below counts as 0."""
     return np.asarray(np.ldexp(numbers.part, np.maximum(numbers.power - top, -FARTHEST)))
 

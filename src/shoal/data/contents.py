@@ -100,8 +100,8 @@ def contents_of(data: Paths) -> Contents:
     files = matching(data)
     known, own = format_of(files[0]), dict[str, Any](own_columns(files))
     table = pl.concat([read_table(file) for file in files], how="diagonal_relaxed")
-    roles = replace(_Roles(named=True), **own) if own else _guessed(table)
-    given = [data] if isinstance(data, str) else [str(each) for each in _listed(data)]
+    roles = replace(_Roles(named=True), **own) if own else _guess_roles(table)
+    given = [data] if isinstance(data, str) else [str(each) for each in _as_list(data)]
     points = _points_in(files, known, table, roles)
     if points is not None:
         return _of_points(files, known, points)
@@ -144,11 +144,11 @@ def _of_points(files: tuple[Path, ...], known: FileFormat, points: pl.DataFrame)
     )
 
 
-def _listed(data: Paths) -> list[object]:
+def _as_list(data: Paths) -> list[object]:
     return list(data) if isinstance(data, Sequence) else [data]
 
 
-def _guessed(table: pl.DataFrame) -> _Roles:
+def _guess_roles(table: pl.DataFrame) -> _Roles:
     """What the columns of a table are likely to be; a latitude counts with a longitude only."""
     found: dict[str, Any] = guessed(table, ("latitude", "longitude", "time", "series", "state"))
     if found["latitude"] is None or found["longitude"] is None:
@@ -169,7 +169,7 @@ def _facts(
         "files": files,
         "format": known.name,
         "rows": table.height,
-        "columns": {name: _kind(table[name]) for name in table.columns},
+        "columns": {name: _kind_of_column(table[name]) for name in table.columns},
         "empty": {name: count for name, count in empty.items() if count and name != "end"},
     }
     owners = pl.Series("series", [""]).new_from_index(0, table.height)
@@ -193,7 +193,7 @@ def _facts(
     return facts | {"step": usual, "pauses": pauses_in(own, seconds)}
 
 
-def _kind(column: pl.Series) -> str:
+def _kind_of_column(column: pl.Series) -> str:
     """What a column holds, in a word."""
     import polars as pl
 
@@ -231,7 +231,7 @@ def _of_places(
     options += ["--grid", f"{cell_km(box_of_map):g}"]
     step = facts.get("step")
     if isinstance(step, float) and step > 0:
-        options += ["--every", _step(step)]
+        options += ["--every", _usual_step(step)]
     options += roles.options("latitude", "longitude", "series", "time")
     following = (_fit(given, options),)
     return Contents(**facts, box=box, advice=advice, following=following)
@@ -249,7 +249,7 @@ def cell_km(box: tuple[float, float, float, float]) -> float:
     return next((width for width in CELLS_KM if cells(width) <= MAX_CELLS), CELLS_KM[-1])
 
 
-def _step(seconds: float) -> str:
+def _usual_step(seconds: float) -> str:
     """The least usual length of a step that is not shorter than the usual time between rows."""
     pairs = zip(STEPS, STEP_SECONDS, strict=True)
     return next((words for words, own in pairs if own >= seconds), STEPS[-1])
@@ -277,7 +277,7 @@ def _of_values(
             advice, following = records
             return Contents(**facts, advice=advice, following=following)
     state = roles.state
-    apart = roles if known.shape == "series" else _told_apart(table, roles)
+    apart = roles if known.shape == "series" else _add_series_column(table, roles)
     if apart is None:
         return Contents(**facts, advice=_same_times(table, roles, facts))
     roles = apart
@@ -287,14 +287,14 @@ def _of_values(
     if facts.get("pauses") is not None:
         step = facts["step"]
         assert isinstance(step, float)
-        options += ["--gap", _step(GAP_STEPS * step)]
+        options += ["--gap", _usual_step(GAP_STEPS * step)]
     values = counted[state].drop_nulls()
-    found = _numbers(values)
+    found = _as_numbers(values)
     facts["unit"] = str(counted["unit"][0]) if known.shape == "series" else ""
     different = values.n_unique()
     if found is not None and different > MAX_STATES:
         low, high = float(str(found.min())), float(str(found.max()))
-        ends = (0 if low >= 0 else -_rounded(-low), _rounded(high))
+        ends = (0 if low >= 0 else -_round_up_to_125(-low), _round_up_to_125(high))
         facts |= {"low": low, "high": high}
         options += ["--range", f"{ends[0]:g},{ends[1]:g}"]
         advice = (
@@ -346,7 +346,7 @@ def _same_times(table: pl.DataFrame, roles: _Roles, facts: Mapping[str, Any]) ->
     )
 
 
-def _told_apart(table: pl.DataFrame, roles: _Roles) -> _Roles | None:
+def _add_series_column(table: pl.DataFrame, roles: _Roles) -> _Roles | None:
     """The roles, with one more column of series where rows of one have the same time.
 
     None where no column of text tells such rows apart.
@@ -367,7 +367,7 @@ def _told_apart(table: pl.DataFrame, roles: _Roles) -> _Roles | None:
     return None
 
 
-def _numbers(values: pl.Series) -> pl.Series | None:
+def _as_numbers(values: pl.Series) -> pl.Series | None:
     """The values as numbers; None where some are words."""
     import polars as pl
 
@@ -375,7 +375,7 @@ def _numbers(values: pl.Series) -> pl.Series | None:
     return None if numbers is None or numbers.null_count() else numbers
 
 
-def _rounded(value: float) -> float:
+def _round_up_to_125(value: float) -> float:
     """The least of 1, 2 and 5 times a power of ten that is at least `value`; 1 for 0."""
     if value <= 0:
         return 1.0

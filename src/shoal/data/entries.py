@@ -99,7 +99,9 @@ def records_for(
             _dataset(data, None, columns)  # refuses columns of what has none
         return RecordsRead.of(task.read(data))
     if not _of_states(task.query):
-        return RecordsRead.of(task.read(_rows(task.query, data, columns)), library_of(data))
+        return RecordsRead.of(
+            task.read(_number_columns(task.query, data, columns)), library_of(data)
+        )
     found, library, _ = each_series(task, data, columns)
     names = tuple(found) if together and names_subjects(data, columns) else ()
     longest = max(records.total for records in found.values())
@@ -131,7 +133,7 @@ def each_series(task: Task, data: Any, columns: dict[str, Any]) -> EachSeries:
     if whole is None:
         return EachSeries({"": task.read(sequences(data, states))}, None, {})
     found = {}
-    for name in note_small(whole, lambda told: warnings.warn(told, stacklevel=4)):
+    for name in note_small(whole, lambda note: warnings.warn(note, stacklevel=4)):
         try:
             found[name] = task.read(whole.sequences(states, series=name))
         except DataError as error:
@@ -140,7 +142,7 @@ def each_series(task: Task, data: Any, columns: dict[str, Any]) -> EachSeries:
     return EachSeries(found, library_of(data), whole.parts)
 
 
-def grouped(
+def sequences_by_group(
     data: Any, group: str | None, states: Sequence[Any] | None, columns: dict[str, Any]
 ) -> dict[str, Sequences]:
     """Value of the column `group` to its sequences, all on the same states; see `fit_groups`."""
@@ -201,7 +203,7 @@ def _of_states(query: Any) -> bool:
     return isinstance(query, LinearQuery | ExternalQuery) or getattr(query, "reads_series", False)
 
 
-def _rows(query: Any, data: Any, columns: dict[str, Any]) -> Any:
+def _number_columns(query: Any, data: Any, columns: dict[str, Any]) -> Any:
     """Columns of numbers, or the table itself for queries that name what they read."""
     if hasattr(query, "variables"):
         table = as_table(data)
@@ -241,7 +243,7 @@ def as_table(data: Any) -> pl.DataFrame:
 def column_arrays(data: Any, state: str | Sequence[str] | None) -> Any:
     """Columns of a table or a file as numbers: a list for one, rows for several."""
     table = as_table(data)
-    names = _named(table, state)
+    names = _state_columns(table, state)
     if isinstance(state, str) or (state is None and len(names) == 1):
         return table[names[0]].to_numpy()
     return table.select(names).to_numpy()
@@ -303,7 +305,7 @@ def likelihoods(
     else:
         check_named(table, series)
         parts = table.partition_by(series, maintain_order=True)
-    return [part.select(_named(part, list(states))).to_numpy() for part in parts]
+    return [part.select(_state_columns(part, list(states))).to_numpy() for part in parts]
 
 
 def _dataset(data: Any, states: Sequence[Any] | None, columns: dict[str, Any]) -> Dataset | None:
@@ -328,7 +330,7 @@ def _dataset(data: Any, states: Sequence[Any] | None, columns: dict[str, Any]) -
 
 def _chains(data: Any) -> list[list[Any]]:
     """Plain lists as one or several chains, told apart as `sequences` does."""
-    refuse_levels(_unused(data), "the data")
+    refuse_levels(_unused_levels(data), "the data")
     found = {label(item) for chain in chains(data) for item in chain}
     if len(found) > MOST_STATES_READ:
         raise DataError(
@@ -341,7 +343,7 @@ def _chains(data: Any) -> list[list[Any]]:
     return [[probe.states[i] for i in chain] for chain in probe.chains]
 
 
-def _unused(data: Any) -> tuple[str, ...]:
+def _unused_levels(data: Any) -> tuple[str, ...]:
     """Levels of a categorical series of pandas or polars that no entry takes."""
     if not hasattr(data, "cat") or not hasattr(data, "to_frame"):
         return ()
@@ -379,7 +381,7 @@ def _bins_of(data: Any, states: Sequence[str], columns: dict[str, Any]) -> Bins 
     return None if set(raw.cast(str).unique()) <= set(states) else bins
 
 
-def _named(table: pl.DataFrame, state: str | Sequence[str] | None) -> list[str]:
+def _state_columns(table: pl.DataFrame, state: str | Sequence[str] | None) -> list[str]:
     names = table.columns if state is None else [state] if isinstance(state, str) else list(state)
     wrong = [name for name in names if not check_named(table, name).dtype.is_numeric()]
     if wrong:
@@ -441,7 +443,7 @@ def people_of(
         location_vector(list(zip(lats, lons, strict=True)), top)
         for lats, lons in zip(rows[latitude].to_list(), rows[longitude].to_list(), strict=True)
     ]
-    return People(city, np.array(vectors), _numbered(friends, names)), names
+    return People(city, np.array(vectors), _friend_pairs(friends, names)), names
 
 
 def read_table(path: Paths) -> pl.DataFrame:
@@ -467,7 +469,7 @@ def read_table(path: Paths) -> pl.DataFrame:
         raise DataError(f"{str(file)!r} cannot be read: {reason_of(error)}") from None
 
 
-def _numbered(friends: pl.DataFrame | None, names: tuple[str, ...]) -> Ints:
+def _friend_pairs(friends: pl.DataFrame | None, names: tuple[str, ...]) -> Ints:
     """Friendships as pairs of numbers, each once, between people who are there."""
     if friends is None:
         return np.empty((0, 2), dtype=np.int64)

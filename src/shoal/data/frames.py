@@ -111,13 +111,13 @@ def unused_levels(data: Any, column: str) -> tuple[str, ...]:
         levels = kind.categories.to_list() if isinstance(kind, pl.Enum) else []
         taken = set(data[column].cast(pl.String).unique()) if levels else set()
     else:
-        accessor = getattr(data[column], "cat", None) if column in _names(data) else None
+        accessor = getattr(data[column], "cat", None) if column in _column_names(data) else None
         levels = [str(level) for level in getattr(accessor, "categories", ())]
         taken = set(data[column].dropna().astype(str).unique()) if levels else set()
     return tuple(level for level in levels if level not in taken)
 
 
-def _names(data: Any) -> list[str]:
+def _column_names(data: Any) -> list[str]:
     return list(getattr(data, "columns", ())) if hasattr(data, "loc") else []
 
 

@@ -34,18 +34,18 @@ STATE_WORDS = (
 )
 
 
-def guessed(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
+def guess_columns(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
     """The column for each role by its name, its type and what it holds; None where none fits."""
     found: dict[str, str | None] = {}
     for role in (*NAMES, "state"):
         if role not in roles:
             continue
         free = [name for name in table.columns if name not in found.values()]
-        found[role] = _state(table, free) if role == "state" else _named(table, free, role)
+        found[role] = _state(table, free) if role == "state" else _column_by_name(table, free, role)
     return {role: found[role] for role in roles}
 
 
-def _named(table: pl.DataFrame, free: list[str], role: str) -> str | None:
+def _column_by_name(table: pl.DataFrame, free: list[str], role: str) -> str | None:
     def words(name: str) -> set[str]:
         return set(re.split(r"[^a-z]+", name.lower()))
 

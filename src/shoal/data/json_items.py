@@ -38,14 +38,14 @@ def json_items(path: Path) -> Iterator[Item]:
 
 def _document(text: _Scanner) -> Iterator[Item]:
     if text.peek() == "[":
-        yield from _listed(text, "")
+        yield from _list_items(text, "")
     else:
         text.expect("{")
         while text.peek() != "}":
             key = text.value()
             text.expect(":")
             if text.peek() == "[":
-                yield from _listed(text, str(key))
+                yield from _list_items(text, str(key))
             else:
                 yield Item(str(key), text.value(), listed=False)
             text.separator("}")
@@ -54,7 +54,7 @@ def _document(text: _Scanner) -> Iterator[Item]:
         text.refuse()
 
 
-def _listed(text: _Scanner, key: str) -> Iterator[Item]:
+def _list_items(text: _Scanner, key: str) -> Iterator[Item]:
     text.expect("[")
     while text.peek() != "]":
         yield Item(key, text.value(), listed=True)

@@ -79,10 +79,10 @@ def elements(
         with path.open("rb") as stream:
             parser.Parse(_without_dtd(path, stream.read(MAX_DTD_BYTES)), False)
             while chunk := stream.read(CHUNK_BYTES):
-                yield from builder.taken()
+                yield from builder.take_finished()
                 parser.Parse(chunk, False)
             parser.Parse(b"", True)
-        yield from builder.taken()
+        yield from builder.take_finished()
     except expat.ExpatError as error:
         raise DataError(
             f"{str(path)!r} is not XML as it should be: line {error.lineno} cannot be read; it may "
@@ -122,7 +122,7 @@ class _Builder:
         self._done: list[Element] = []
         self._characters = 0
 
-    def taken(self) -> list[Element]:
+    def take_finished(self) -> list[Element]:
         """Return the elements that were finished since the last call."""
         done, self._done = self._done, []
         return done
@@ -138,7 +138,7 @@ class _Builder:
             element = Element(tag, self._tags[-1], attributes)
             if self._open:
                 self._open[-1].children.append(element)
-                self._count(TAG_CHARACTERS)
+                self._count_characters(TAG_CHARACTERS)
             self._open.append(element)
         elif tag in self._announced:
             self._done.append(Element(tag, self._tags[-1], attributes))
@@ -146,10 +146,10 @@ class _Builder:
 
     def characters(self, text: str) -> None:
         if self._open:
-            self._count(len(text))
+            self._count_characters(len(text))
             self._open[-1].parts.append(text)
 
-    def _count(self, characters: int) -> None:
+    def _count_characters(self, characters: int) -> None:
         self._characters += characters
         if self._characters > MAX_ELEMENT_CHARACTERS:
             raise DataError(

@@ -67,11 +67,14 @@ def positions(
             f"longitude, state, missing, sep, {', '.join(ROWS)}"
         )
     (role, first), *others = named
-    told = Columns(state=first, series=series, time=time, **rows)
+    role_columns = Columns(state=first, series=series, time=time, **rows)
     parts = []
     further = [(name, own) for own, name in others]
-    for frame, source, file_name in raw_tables(data, told, *further, sep=sep, role=role):
-        columns = {"user": _person(frame, told, file_name), **_timed_columns(frame, told, source)}
+    for frame, source, file_name in raw_tables(data, role_columns, *further, sep=sep, role=role):
+        columns = {
+            "user": _person(frame, role_columns, file_name),
+            **_timed_columns(frame, role_columns, source),
+        }
         if state is not None:
             columns["state"] = pl.col(state).cast(pl.String)
         else:
@@ -101,21 +104,21 @@ def _own_columns(data: Any) -> Mapping[str, str]:
     return TRACK_COLUMNS if known else {}
 
 
-def _person(frame: pl.DataFrame, told: Columns, own: str) -> Any:
+def _person(frame: pl.DataFrame, role_columns: Columns, own: str) -> Any:
     """Whose each row is: what the columns of series say, or `own`."""
     import polars as pl
 
-    owners = [pl.col(name).cast(pl.String) for name in told.series_in(frame.columns)]
+    owners = [pl.col(name).cast(pl.String) for name in role_columns.series_in(frame.columns)]
     return pl.concat_str(owners, separator="/") if owners else pl.lit(own)
 
 
-def _timed_columns(frame: pl.DataFrame, told: Columns, source: str) -> dict[str, Any]:
+def _timed_columns(frame: pl.DataFrame, role_columns: Columns, source: str) -> dict[str, Any]:
     """Seconds, and as dates and times what is no bare number; nothing without a time column."""
     import polars as pl
 
-    if told.time is None:
+    if role_columns.time is None:
         return {}
-    column = frame[told.time]
+    column = frame[role_columns.time]
     if isinstance(column.dtype, pl.Datetime) and column.null_count():
         if column.null_count() < frame.height:
             raise DataError(
@@ -123,7 +126,7 @@ def _timed_columns(frame: pl.DataFrame, told: Columns, source: str) -> dict[str,
                 "all of them one, or none"
             )
         return {}
-    found = microseconds(column, source, unit=told.unit, tz=told.tz)
+    found = microseconds(column, source, unit=role_columns.unit, tz=role_columns.tz)
     columns: dict[str, Any] = {"seconds": pl.lit(found.cast(pl.Float64) / 1e6)}
     if not column.dtype.is_numeric() and not holds_seconds(column):
         zone = getattr(column.dtype, "time_zone", None) and "UTC"
@@ -287,17 +290,19 @@ def timed_rows(data: Any, *, sep: str = ",", **columns: Any) -> pl.DataFrame:
         )
     if columns.get("state") is None or columns.get("time") is None:
         raise InputError("days need the columns of contexts and times; name state and time")
-    told = Columns(**columns)
+    role_columns = Columns(**columns)
     lasting = not is_frame(data) and columns_of(data, tables=False) == SERIES_COLUMNS
     parts = []
-    for frame, source, own in raw_tables(data, told, sep=sep):
-        context = frame[told.state].cast(pl.String).str.strip_chars()
+    for frame, source, own in raw_tables(data, role_columns, sep=sep):
+        context = frame[role_columns.state].cast(pl.String).str.strip_chars()
         worded = context.str.to_lowercase().is_in(["", *WORDS])
-        until = {"until": clock(frame["end"], source, told.tz)} if lasting else {}
+        until = {"until": clock(frame["end"], source, role_columns.tz)} if lasting else {}
         parts.append(
             frame.select(
-                person=_person(frame, told, own),
-                time=clock(frame[str(told.time)], source, told.tz, told.unit),
+                person=_person(frame, role_columns, own),
+                time=clock(
+                    frame[str(role_columns.time)], source, role_columns.tz, role_columns.unit
+                ),
                 context=pl.select(pl.when(~worded).then(context)).to_series(),
                 **until,
             )

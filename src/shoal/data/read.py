@@ -19,7 +19,7 @@ from shoal.data.formats import (
     read_known,
 )
 from shoal.data.frames import is_frame, parquet_whole, reading_errors, to_polars
-from shoal.data.rows import Bins, Wish, chosen
+from shoal.data.rows import Bins, BinSpec, chosen
 from shoal.data.table import (
     Columns,
     Dataset,
@@ -51,7 +51,7 @@ def read(
     time: str | None = None,
     gap: Duration | None = None,
     missing: str = "refuse",
-    bins: Wish | Bins | None = None,
+    bins: BinSpec | Bins | None = None,
     unit: str | None = None,
     tz: str | None = None,
     where: str | None = None,
@@ -66,18 +66,18 @@ def read(
     each file is one series, named after the file. A CSV has no types: its states are the text
     between the separators, `sep`.
     """
-    told: dict[str, Any] = {"state": state, "series": series, "time": time, "gap": gap}
-    told |= {"missing": missing, "bins": bins, "unit": unit, "tz": tz, "where": where}
+    arguments: dict[str, Any] = {"state": state, "series": series, "time": time, "gap": gap}
+    arguments |= {"missing": missing, "bins": bins, "unit": unit, "tz": tz, "where": where}
     if is_frame(source):
         _check_state(state, "the table")
-        return from_table(source, every=every, **told)
+        return from_table(source, every=every, **arguments)
     files = matching(source)
     if state is None:
         own = own_columns(files)
         _check_state(own.get("state"), repr(str(source)))
-        told |= {role: name for role, name in own.items() if told[role] is None}
-        time = told["time"]
-    columns = Columns(every=every, **told)
+        arguments |= {role: name for role, name in own.items() if arguments[role] is None}
+        time = arguments["time"]
+    columns = Columns(every=every, **arguments)
     import polars as pl
 
     tables = [load_columns(file, columns, sep=sep) for file in files]
@@ -203,15 +203,15 @@ def load_columns(
         check_columns(present, repr(str(file)), columns, role=role)
         for name, own in others:
             check_columns(present, repr(str(file)), Columns(state=name), role=own)
-        wanted = [*columns.wanted(present), *(name for name, _ in others)]
+        wanted = [*columns.needed_columns(present), *(name for name, _ in others)]
         return list(dict.fromkeys(name for name in wanted if name in present))
 
     if file.stat().st_size == 0:
         raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
-    return _loaded(file, known, choose, sep)
+    return _load_table(file, known, choose, sep)
 
 
-def _loaded(
+def _load_table(
     file: Path, known: FileFormat, choose: Callable[[list[str]], list[str]], sep: str
 ) -> pl.DataFrame:
     """The columns of a table that `choose` picks from the names of all."""

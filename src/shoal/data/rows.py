@@ -111,7 +111,7 @@ def check_missing(way: str) -> str:
     return way
 
 
-def emptied(column: pl.Series, way: str, source: str) -> pl.Series:
+def nulls_for_missing(column: pl.Series, way: str, source: str) -> pl.Series:
     """The column with every missing value null, words such as "NaN" too; refused with "refuse"."""
     import polars as pl
 
@@ -133,7 +133,7 @@ def emptied(column: pl.Series, way: str, source: str) -> pl.Series:
     )
 
 
-def filled(column: pl.Series, source: str) -> pl.Series:
+def fill_missing_state(column: pl.Series, source: str) -> pl.Series:
     """The column with nulls as the state MISSING, which must not be there already."""
     if (column == MISSING).any():
         raise DataError(
@@ -161,7 +161,7 @@ def texts(column: pl.Series, source: str) -> pl.Series:
     return filled.replace_strict(distinct, written, default=None, return_dtype=pl.String)
 
 
-def coded(column: pl.Series) -> tuple[Ints, list[str]]:
+def encode_texts(column: pl.Series) -> tuple[Ints, list[str]]:
     """Each row as an index into the distinct texts, -1 for a null, and those, sorted."""
     import polars as pl
 
@@ -172,7 +172,7 @@ def coded(column: pl.Series) -> tuple[Ints, list[str]]:
     return codes.to_numpy().astype(np.int64), distinct.to_list()
 
 
-Wish = int | str | Sequence[Number]  # how many bins, or their inner edges
+BinSpec = int | str | Sequence[Number]  # how many bins, or their inner edges
 MOST_BINS = 512  # a transition matrix of so many states takes 2 MB
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _NAME = re.compile(rf"below ({_NUMBER})|({_NUMBER}) to ({_NUMBER})|({_NUMBER}) or more")
@@ -192,20 +192,20 @@ class Bins:
             raise InputError(f"bins has {len(self.edges)} edges; at most {MOST_BINS - 1} are taken")
 
     @classmethod
-    def of(cls, wish: Wish | Bins, numbers: pl.Series) -> Bins:
+    def of(cls, spec: BinSpec | Bins, numbers: pl.Series) -> Bins:
         """The bins asked for: edges as given, or so many that each holds about as many rows.
 
         Edges found in the data are rounded to two digits; they tell about the data, as a fitted
         model does.
         """
-        if isinstance(wish, Bins):
-            return wish
-        if isinstance(wish, str):
-            parts = [part.strip() for part in wish.split(",")]
-            wish = int(parts[0]) if len(parts) == 1 and parts[0].isdigit() else parts
-        if isinstance(wish, int):
-            return cls(_equal_shares(wish, numbers))
-        return cls(tuple(exact(edge, "bins") for edge in wish))
+        if isinstance(spec, Bins):
+            return spec
+        if isinstance(spec, str):
+            parts = [part.strip() for part in spec.split(",")]
+            spec = int(parts[0]) if len(parts) == 1 and parts[0].isdigit() else parts
+        if isinstance(spec, int):
+            return cls(_equal_shares(spec, numbers))
+        return cls(tuple(exact(edge, "bins") for edge in spec))
 
     @classmethod
     def named_by(cls, states: Sequence[str]) -> Self | None:

@@ -82,7 +82,7 @@ def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _moment(path: Path, value: Any) -> datetime:
+def _time_of(path: Path, value: Any) -> datetime:
     """A time that must be there: ISO 8601, seconds since 1970, or as Apple or Fitbit write it."""
     text = value.replace(" +", "+").replace(" -", "-") if isinstance(value, str) else value
     try:
@@ -116,7 +116,7 @@ def green_button_rows(path: Path) -> Iterator[Measurement]:
         own = _links(entry).get("self", [""])[0]
         kind = entry.find("content", "ReadingType")
         if kind is not None:
-            kinds[own] = _kind(path, kind)
+            kinds[own] = _kind_of_element(path, kind)
         if entry.find("content", "MeterReading") is not None:
             related = _links(entry).get("related", [])
             links[own] = next((each for each in related if "/ReadingType/" in each), "")
@@ -152,7 +152,7 @@ def _meter(entry: Element, meters: Mapping[str, str]) -> str:
     return next((m for m in meters if any(h == m or h.startswith(f"{m}/") for h in hrefs)), "")
 
 
-def _kind(path: Path, kind: Element) -> _Kind:
+def _kind_of_element(path: Path, kind: Element) -> _Kind:
     power, code = kind.text_of("powerOfTenMultiplier") or "0", kind.text_of("uom") or ""
     try:
         exponent = int(power)
@@ -190,7 +190,7 @@ def apple_health_rows(path: Path) -> Iterator[Measurement]:
         for prefix in _APPLE_PREFIXES:
             kind = kind.removeprefix(prefix)
         value = value.removeprefix(f"HKCategoryValue{kind}").removeprefix("HKCategoryValue")
-        begin, end = (_moment(path, said.get(key)) for key in ("startDate", "endDate"))
+        begin, end = (_time_of(path, said.get(key)) for key in ("startDate", "endDate"))
         if value:
             yield Measurement(kind, begin, end, value, said.get("unit", ""))
 
@@ -202,11 +202,11 @@ def fitbit_rows(path: Path) -> Iterator[Measurement]:
         entry = item.value
         levels = entry.get("levels") or {}
         for stage in levels.get("data") or ():
-            begin = _moment(path, stage["dateTime"])
+            begin = _time_of(path, stage["dateTime"])
             end = begin + timedelta(seconds=float(stage["seconds"]))
             yield Measurement(series, begin, end, str(stage["level"]))
         value = entry.get("value")
         if isinstance(value, Mapping):
             value = value.get("bpm", next(iter(value.values()), None))
         if value is not None and "dateTime" in entry:
-            yield Measurement(series, _moment(path, entry["dateTime"]), None, value)
+            yield Measurement(series, _time_of(path, entry["dateTime"]), None, value)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from shoal.core.charge import PartOf, covered
-from shoal.core.codec import Ints, locked
+from shoal.core.charge import PartOf, part_span
+from shoal.core.codec import Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, sequences, shown_names
 from shoal.data.frames import to_polars, unused_levels
 from shoal.data.rows import (
     MISSING,
     Bins,
-    Wish,
+    BinSpec,
     check_missing,
     chosen,
-    coded,
-    emptied,
-    filled,
+    encode_texts,
+    fill_missing_state,
+    nulls_for_missing,
     numbers_of,
     parse_where,
     texts,
@@ -84,10 +84,10 @@ class Dataset:
         }
         found = {item for chains in said.values() for chain in chains for item in chain}
         names = tuple(sorted(found)) if states is None else tuple(label(s) for s in states)
-        _known(sorted(found), names)
+        _refuse_unknown_states(sorted(found), names)
         index = {state: i for i, state in enumerate(names)}
         places = (
-            tuple(locked([index[item] for item in chain], np.int64) for chain in chains)
+            tuple(as_read_only([index[item] for item in chain], np.int64) for chain in chains)
             for chains in said.values()
         )
         return cls(names, tuple(said), tuple(places))
@@ -118,11 +118,11 @@ class Dataset:
             )
         if states is None or tuple(states) == self.states:
             return Sequences(self.states, chosen)
-        return Sequences(tuple(states), self._recoded(chosen, tuple(states)))
+        return Sequences(tuple(states), self._recode(chosen, tuple(states)))
 
     def on(self, states: Sequence[str]) -> Dataset:
         """The same series as indices into `states`, in that order."""
-        place = iter(self._recoded(self._chosen(None), tuple(states)))
+        place = iter(self._recode(self._chosen(None), tuple(states)))
         chains = tuple(tuple(next(place) for _ in series) for series in self.chains)
         return Dataset(tuple(states), self.names, chains, self.parts, self.named)
 
@@ -142,10 +142,10 @@ class Dataset:
             raise InputError(f"series is {series!r}; it must be one of {shown}")
         return self.chains[self.names.index(series)]
 
-    def _recoded(self, chains: tuple[Ints, ...], states: tuple[str, ...]) -> tuple[Ints, ...]:
+    def _recode(self, chains: tuple[Ints, ...], states: tuple[str, ...]) -> tuple[Ints, ...]:
         flat = np.concatenate(chains)
         occurring = np.flatnonzero(np.bincount(flat, minlength=len(self.states)))
-        _known([self.states[i] for i in occurring], states)
+        _refuse_unknown_states([self.states[i] for i in occurring], states)
         place = {state: i for i, state in enumerate(states)}
         table = np.array([place.get(state, -1) for state in self.states], dtype=np.int64)
         return cut(table[flat], np.cumsum([len(chain) for chain in chains])[:-1])
@@ -153,11 +153,11 @@ class Dataset:
 
 def cut(flat: Ints, starts: Ints) -> tuple[Ints, ...]:
     """`flat` as locked pieces, a new one at each of `starts`; one copy in memory, not many."""
-    whole = locked(flat, np.int64)
+    whole = as_read_only(flat, np.int64)
     return tuple(np.split(whole, starts))
 
 
-def _known(occurring: Sequence[str], states: tuple[str, ...]) -> None:
+def _refuse_unknown_states(occurring: Sequence[str], states: tuple[str, ...]) -> None:
     """Refuse a state outside `states`, in the words every release uses."""
     unknown = set(occurring) - set(states)
     if unknown:
@@ -170,7 +170,7 @@ def _private(chain: Ints) -> Ints:
     frozen = isinstance(owner, np.ndarray) and not owner.flags.writeable
     if frozen and not chain.flags.writeable and chain.dtype == np.int64 and chain.ndim == 1:
         return chain
-    return locked(chain.ravel(), np.int64)
+    return as_read_only(chain.ravel(), np.int64)
 
 
 MOST_STATES_READ = 4096  # a dense matrix of these takes 134 MB, and several are needed
@@ -193,7 +193,7 @@ class Columns:
     time: str | None = None
     gap: Duration | None = None
     missing: str = "refuse"
-    bins: Wish | Bins | None = None
+    bins: BinSpec | Bins | None = None
     unit: str | None = None
     tz: str | None = None
     where: str | None = None
@@ -236,7 +236,7 @@ class Columns:
             return tuple(parts) if several else (self.series,)
         return tuple(self.series)
 
-    def wanted(self, present: Sequence[str]) -> list[str]:
+    def needed_columns(self, present: Sequence[str]) -> list[str]:
         """All columns that are looked at, each once."""
         conditions = [] if self.where is None else [term[0] for term in parse_where(self.where)]
         own = [self.state, *self.series_in(present), self.time, *conditions]
@@ -259,16 +259,21 @@ def from_table(frame: Any, *, name: str = "data", **columns: Any) -> Dataset:
     Rows are sorted by time within each series; a pause longer than `gap` starts a new chain.
     Without `time` the order of the rows counts; without `series` all rows are one, called `name`.
     """
-    told = Columns(**columns)
+    role_columns = Columns(**columns)
     table = to_polars(frame)
-    check_columns(table.columns, "the table", told)
-    levels = unused_levels(frame, told.state) if told.bins is None else ()
-    if told.where is None:
-        refuse_levels(levels, f"the table: column {told.state!r}")
-    told = with_bins(told, [table], ["the table"])
-    tidied = tidy(table, "the table", told, name=name)
-    made = chains_of(tidied, told.pause, seconds=_bare(table, told), states=told.all_states)
-    return replace(made, named=told.series is not None)
+    check_columns(table.columns, "the table", role_columns)
+    levels = unused_levels(frame, role_columns.state) if role_columns.bins is None else ()
+    if role_columns.where is None:
+        refuse_levels(levels, f"the table: column {role_columns.state!r}")
+    role_columns = with_bins(role_columns, [table], ["the table"])
+    tidied = tidy(table, "the table", role_columns, name=name)
+    made = chains_of(
+        tidied,
+        role_columns.pause,
+        seconds=_bare(table, role_columns),
+        states=role_columns.all_states,
+    )
+    return replace(made, named=role_columns.series is not None)
 
 
 def with_bins(columns: Columns, tables: Sequence[pl.DataFrame], sources: Sequence[str]) -> Columns:
@@ -296,30 +301,32 @@ def tidy(frame: pl.DataFrame, source: str, columns: Columns, *, name: str) -> pl
     check_columns(frame.columns, source, columns)
     if frame.height == 0:
         raise DataError(f"{source} holds no rows; at least 2 are needed")
-    frame = _kept(frame, columns, source)
-    states = _states(frame[columns.state], source, columns)
-    return _placed(frame, source, columns, name).with_columns(states.alias("state"))
+    frame = _filter_rows(frame, columns, source)
+    states = _state_texts(frame[columns.state], source, columns)
+    return _owners_and_times(frame, source, columns, name).with_columns(states.alias("state"))
 
 
 def owners_and_times(
     frame: pl.DataFrame, source: str, columns: Columns, *, name: str
 ) -> pl.DataFrame:
     """The columns series and time of `tidy` alone, whatever the states are."""
-    return _placed(_kept(frame, columns, source), source, columns, name)
+    return _owners_and_times(_filter_rows(frame, columns, source), source, columns, name)
 
 
-def _kept(frame: pl.DataFrame, columns: Columns, source: str) -> pl.DataFrame:
+def _filter_rows(frame: pl.DataFrame, columns: Columns, source: str) -> pl.DataFrame:
     kept = chosen(frame, columns.where, source)
     return _without_empty(kept, columns, source) if columns.missing == "drop" else kept
 
 
-def _placed(frame: pl.DataFrame, source: str, columns: Columns, name: str) -> pl.DataFrame:
+def _owners_and_times(
+    frame: pl.DataFrame, source: str, columns: Columns, name: str
+) -> pl.DataFrame:
     """Whose row it is and when, for every row."""
     import polars as pl
 
     owners = columns.series_in(frame.columns)
     if owners:
-        named = pl.DataFrame([_labels(frame[owner], source) for owner in owners])
+        named = pl.DataFrame([_label_texts(frame[owner], source) for owner in owners])
         series = named.select(series=pl.concat_str(pl.all(), separator="/"))["series"]
     else:
         series = pl.Series("series", [name]).new_from_index(0, frame.height)
@@ -341,21 +348,21 @@ def _without_empty(frame: pl.DataFrame, columns: Columns, source: str) -> pl.Dat
     """Rows in which the state, the series and the time are all there."""
     own = [columns.state, *columns.series_in(frame.columns)]
     own += [columns.time] if columns.time is not None else []
-    there = [emptied(frame[column], "drop", source).is_not_null() for column in own]
+    there = [nulls_for_missing(frame[column], "drop", source).is_not_null() for column in own]
     kept = frame.filter(*there)
     if kept.height == 0:
         raise DataError(f"{source}: every row lacks a state, a series or a time; nothing is left")
     return kept
 
 
-def _states(column: pl.Series, source: str, columns: Columns) -> pl.Series:
+def _state_texts(column: pl.Series, source: str, columns: Columns) -> pl.Series:
     """Every row's state as text: numbers in bins, missing values as asked for."""
     if columns.bins is not None:
         numbers = numbers_of(column, source)
         column = Bins.of(columns.bins, numbers).cut(numbers)
-    column = emptied(column, columns.missing, source)
+    column = nulls_for_missing(column, columns.missing, source)
     empty = columns.missing in ("gap", "state")
-    labelled = texts(column, source) if empty else _labels(column, source)
+    labelled = texts(column, source) if empty else _label_texts(column, source)
     distinct = labelled.n_unique()
     if distinct > MOST_STATES_READ:
         raise DataError(
@@ -363,7 +370,7 @@ def _states(column: pl.Series, source: str, columns: Columns) -> pl.Series:
             f"handles {MOST_STATES_READ:,} states at most; group numbers with bins=8 or "
             "bins=[100, 500] (--bins 8), or name another column"
         )
-    return filled(labelled, source) if columns.missing == "state" else labelled
+    return fill_missing_state(labelled, source) if columns.missing == "state" else labelled
 
 
 def check_columns(
@@ -418,8 +425,8 @@ def chains_of(
     if columns.height - columns["state"].null_count() < 2:
         held = columns.height - columns["state"].null_count()
         raise DataError(f"the data holds {held} row; at least 2 are needed")
-    series, names = coded(columns["series"])
-    values, found = coded(columns["state"])
+    series, names = encode_texts(columns["series"])
+    values, found = encode_texts(columns["state"])
     breaks = np.zeros(columns.height - 1, dtype=bool)
     if "time" in columns.columns:
         time = columns["time"].to_numpy()
@@ -437,11 +444,11 @@ def chains_of(
     owners = series[np.concatenate([[0], np.flatnonzero(breaks) + 1])]
     bounds = np.searchsorted(owners, np.arange(len(names) + 1))
     grouped = tuple(_present(pieces[a:b]) for a, b in pairwise(bounds))
-    dataset = Dataset(tuple(found), tuple(names), grouped, _parts(columns))
+    dataset = Dataset(tuple(found), tuple(names), grouped, _parts_of_series(columns))
     return dataset if states is None else dataset.on(states)
 
 
-def _parts(columns: pl.DataFrame) -> dict[str, PartOf]:
+def _parts_of_series(columns: pl.DataFrame) -> dict[str, PartOf]:
     """Each name to the part of a series it is; none where series are whole."""
     import polars as pl
 
@@ -451,7 +458,7 @@ def _parts(columns: pl.DataFrame) -> dict[str, PartOf]:
         pl.col("time").min().alias("first"), pl.col("time").max().alias("last")
     )
     return {
-        name: PartOf(owner, part, covered(first, last, owner))
+        name: PartOf(owner, part, part_span(first, last, owner))
         for name, owner, part, first, last in ends.iter_rows()
     }
 
@@ -474,6 +481,6 @@ def _refuse_twice(time: Ints, series: Ints, names: list[str], seconds: bool) -> 
         )
 
 
-def _labels(column: pl.Series, source: str) -> pl.Series:
+def _label_texts(column: pl.Series, source: str) -> pl.Series:
     refuse_nulls(column, source)
     return texts(column, source)

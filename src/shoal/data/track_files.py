@@ -226,7 +226,7 @@ def timeline_readings(path: Path) -> Iterator[TimedPosition]:
     for item in json_items(path):
         if item.listed and item.key in ("", "semanticSegments", "rawSignals"):
             for one in _segment(path, item.value):
-                moment = _moment(path, one.time)
+                moment = _time_of(path, one.time)
                 found.setdefault(moment, one._replace(time=moment.isoformat()))
     yield from (found[moment] for moment in sorted(found))
 
@@ -236,29 +236,29 @@ def _segment(path: Path, segment: Mapping[str, Any]) -> Iterator[TimedPosition]:
     for point in segment.get("timelinePath") or ():
         time, minutes = point.get("time"), point.get("durationMinutesOffsetFromStartTime")
         if time is None and minutes is not None:
-            time = (_moment(path, begin) + timedelta(minutes=float(minutes))).isoformat()
-        yield _at(path, time, point.get("point"))
+            time = (_time_of(path, begin) + timedelta(minutes=float(minutes))).isoformat()
+        yield _timed_position(path, time, point.get("point"))
     visit = (segment.get("visit") or {}).get("topCandidate") or {}
     if visit.get("placeLocation"):
-        yield _at(path, begin, visit["placeLocation"])
-        yield _at(path, end, visit["placeLocation"])
+        yield _timed_position(path, begin, visit["placeLocation"])
+        yield _timed_position(path, end, visit["placeLocation"])
     activity = segment.get("activity") or {}
     for time, place in ((begin, activity.get("start")), (end, activity.get("end"))):
         if place:
-            yield _at(path, time, place)
+            yield _timed_position(path, time, place)
     position = segment.get("position") or {}
     if position.get("LatLng"):
-        yield _at(path, position.get("timestamp"), position["LatLng"])
+        yield _timed_position(path, position.get("timestamp"), position["LatLng"])
 
 
-def _at(path: Path, time: Any, place: Any) -> TimedPosition:
+def _timed_position(path: Path, time: Any, place: Any) -> TimedPosition:
     """A reading of a place such as "52.5°, 13.4°", "geo:52.5,13.4" or {"latLng": …}."""
     text = place.get("latLng") if isinstance(place, Mapping) else place
     found = _DEGREES.fullmatch(str(text).strip())
     return TimedPosition(path.stem, time, *(found.groups() if found else (text, None)))
 
 
-def _moment(path: Path, time: Any) -> datetime:
+def _time_of(path: Path, time: Any) -> datetime:
     try:
         moment = moment_of(time)
     except (ValueError, OverflowError):

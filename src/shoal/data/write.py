@@ -36,7 +36,7 @@ def atomic_write(
     this computer may read, from the first byte.
     """
     raw = content.encode() if isinstance(content, str) else content
-    with _replaced(path, durable) as (scratch, target):
+    with _replace_on_success(path, durable) as (scratch, target):
         # a new file gets the usual permissions, an old one keeps its own
         mode = 0o600 if private else 0o666
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -56,14 +56,14 @@ def atomic_fill(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     For what is too large to be held at once; else as `atomic_write`.
     """
-    with _replaced(path, durable=True) as (scratch, _):
+    with _replace_on_success(path, durable=True) as (scratch, _):
         yield scratch
         with scratch.open("rb") as filled:
             os.fsync(filled.fileno())
 
 
 @contextlib.contextmanager
-def _replaced(path: str | os.PathLike[str], durable: bool) -> Iterator[tuple[Path, Path]]:
+def _replace_on_success(path: str | os.PathLike[str], durable: bool) -> Iterator[tuple[Path, Path]]:
     """A hidden file to be written, and the target it is then renamed to; removed on failure."""
     target = Path(os.path.realpath(path))
     _check_target(target, path)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Bools, Floats, Ints, Value, locked
+from shoal.core.codec import Bools, Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.events.automaton import Automaton, PathLaw, beliefs, compile_events, priors
 from shoal.events.secrets import Events
@@ -69,9 +69,9 @@ class Held(Value):
     rounds: int = 0  # roundings on the way, at most: each mass is right up to that many
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", locked(np.reshape(self.pairs, (-1, 2)), np.int64))
-        object.__setattr__(self, "mass", locked(self.mass))
-        object.__setattr__(self, "support", locked(self.support, np.bool_))
+        object.__setattr__(self, "pairs", as_read_only(np.reshape(self.pairs, (-1, 2)), np.int64))
+        object.__setattr__(self, "mass", as_read_only(self.mass))
+        object.__setattr__(self, "support", as_read_only(self.support, np.bool_))
 
     @property
     def alive(self) -> bool:

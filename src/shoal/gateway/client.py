@@ -606,20 +606,20 @@ class Frames:
     """Server-sent events, line by line."""
 
     def __init__(self) -> None:
-        self._event = ""
+        self._parse_event = ""
         self._data: list[str] = []
 
     def line(self, line: str) -> Output | None:
         """The output that this line completes, if it does; an `end` is raised."""
         name, _, value = line.partition(":")
         if name == "event":
-            self._event = value.removeprefix(" ")
+            self._parse_event = value.removeprefix(" ")
         elif name == "data":
             self._data.append(value.removeprefix(" "))
         if line:
             return None
-        event, data = self._event, "\n".join(self._data)
-        self._event, self._data = "", []
+        event, data = self._parse_event, "\n".join(self._data)
+        self._parse_event, self._data = "", []
         if event == "end":
             problem = json.loads(data)
             raise GatewayError(problem["status"], problem["detail"])

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Bools, Floats, Ints, Value, locked
+from shoal.core.codec import Bools, Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
 from shoal.geometry.span import (
@@ -183,10 +183,10 @@ class Body(Value):
         span = PLANE if plane else span_of(vertices)
         flat = vertices if span.full else _in_span(span, vertices)
         facets = facets_of(flat) if span.dimension >= 3 else None
-        own = locked(vertices, np.int64)
+        own = as_read_only(vertices, np.int64)
         object.__setattr__(self, "vertices", own)
         object.__setattr__(self, "span", span)
-        object.__setattr__(self, "flat", own if flat is vertices else locked(flat, np.int64))
+        object.__setattr__(self, "flat", own if flat is vertices else as_read_only(flat, np.int64))
         object.__setattr__(self, "facets", facets)
 
     @property

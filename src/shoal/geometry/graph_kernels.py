@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.core.codec import Ints, locked
+from shoal.core.codec import Ints, as_read_only
 from shoal.geometry.kernels import (
     difference_outline,
     grown_outline,
@@ -131,7 +131,7 @@ def bound(arrays: Sequence[Ints]) -> Ints:
     Compiled code pays for every array that it is handed, on small maps more than for using it.
     """
     sizes = [len(arrays) + 1, *(array.size for array in arrays)]
-    return locked(np.concatenate([np.cumsum(sizes), *map(np.ravel, arrays)]), np.int64)
+    return as_read_only(np.concatenate([np.cumsum(sizes), *map(np.ravel, arrays)]), np.int64)
 
 
 @njit(cache=True)

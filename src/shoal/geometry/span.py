@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Floats, Ints, locked
+from shoal.core.codec import Floats, Ints, as_read_only
 from shoal.core.errors import InputError
 
 # Exact integer arrays: int64 where it provably suffices, Python's integers elsewhere.
@@ -78,7 +78,7 @@ class Span:
 
     def __post_init__(self) -> None:
         for name in ("inward", "basis"):
-            object.__setattr__(self, name, locked(getattr(self, name), np.object_))
+            object.__setattr__(self, name, as_read_only(getattr(self, name), np.object_))
 
     @property
     def dimension(self) -> int:

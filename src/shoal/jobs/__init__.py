@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 
 if TYPE_CHECKING:
     from shoal.jobs.report import JobReport as JobReport
 
-__getattr__, __dir__, __all__ = face(__name__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.core.charge import WHOLE, Part, PartOf, covered
+from shoal.core.charge import WHOLE, Part, PartOf, part_span
 from shoal.core.codec import Floats, Ints
 from shoal.core.records import Sequences
-from shoal.data.rows import coded
+from shoal.data.rows import encode_texts
 from shoal.jobs.inputs import Layout
 from shoal.jobs.tidy import CUT, NO_STATE, NO_TIME, PROBLEMS
 
@@ -69,7 +69,7 @@ class Census:
         """Return the unit as a part of its subject's series, from the times of its entries."""
         assert self.times is not None  # a layout by the calendar has times
         own = self.times[self.bounds[unit] : self.bounds[unit + 1]]
-        span = covered(int(own.min()), int(own.max()), self.subjects[unit])
+        span = part_span(int(own.min()), int(own.max()), self.subjects[unit])
         return PartOf(self.subjects[unit], self.periods[unit], span)
 
     def period_part(self, unit: int) -> Part:
@@ -102,7 +102,7 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
     rows, stretch, gaps = _uncut(rows)
     unit, subjects, periods = _units(rows)
     total = len(subjects)
-    series = coded(rows["series"])[0] if "series" in rows.columns else None
+    series = encode_texts(rows["series"])[0] if "series" in rows.columns else None
     if stretch is not None:
         own = np.zeros(len(stretch), dtype=np.int64) if series is None else series
         series = np.unique(own * (stretch.max(initial=0) + 1) + stretch, return_inverse=True)[1]
@@ -125,7 +125,7 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
         periods=periods,
         groups=groups,
         rows=each,
-        counts=_counts(unit, values, total, size),
+        counts=_count_states(unit, values, total, size),
         values=values,
         times=times,
         numbers=_numbers(rows, order),
@@ -134,7 +134,7 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
         first_chain=np.searchsorted(starts, bounds),
         problems=problems,
         gaps=gaps if gaps is not None else np.zeros(total, dtype=np.int64),
-        members=_members(rows, total) if layout.members == "series" else [()] * total,
+        members=_members_by_unit(rows, total) if layout.members == "series" else [()] * total,
         lies=_lies(rows, bounds, order) if layout.part is not None else None,
     )
 
@@ -152,10 +152,10 @@ def _lies(rows: pl.DataFrame, bounds: Ints, order: Ints) -> list[tuple[int, int]
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
-def _members(rows: pl.DataFrame, total: int) -> list[tuple[str, ...]]:
+def _members_by_unit(rows: pl.DataFrame, total: int) -> list[tuple[str, ...]]:
     """Return the names of the series of each unit, each once."""
     unit = _units(rows)[0]
-    series, names = coded(rows["series"])
+    series, names = encode_texts(rows["series"])
     found: list[list[str]] = [[] for _ in range(total)]
     for both in np.unique(unit * len(names) + series).tolist():
         owner, name = divmod(both, len(names))
@@ -177,17 +177,19 @@ def _uncut(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints | None, Ints | None]:
     unit, subjects, _ = _units(rows)
     alive = np.bincount(unit[~cuts], minlength=len(subjects)) > 0
     empty, cuts = cuts & ~alive[unit], cuts & alive[unit]
-    series = coded(rows["series"])[0] if "series" in rows.columns else None
+    series = encode_texts(rows["series"])[0] if "series" in rows.columns else None
     time = rows["time"].to_numpy() if "time" in rows.columns else None
     order = _order(unit, series, time)[0]
     stretch = np.empty(len(unit), dtype=np.int64)
     stretch[order] = np.cumsum(cuts[order])
-    told = rows.with_columns(state=pl.Series(np.where(empty, NO_STATE, states).astype(np.int32)))
+    with_states = rows.with_columns(
+        state=pl.Series(np.where(empty, NO_STATE, states).astype(np.int32))
+    )
     gaps = np.bincount(unit[cuts], minlength=len(subjects))
-    return told.filter(~cuts), stretch[~cuts], gaps
+    return with_states.filter(~cuts), stretch[~cuts], gaps
 
 
-def _counts(unit: Ints, values: Ints, total: int, size: int) -> Ints:
+def _count_states(unit: Ints, values: Ints, total: int, size: int) -> Ints:
     """Return counts[unit, state] of the rows; rows without a state are not counted."""
     places = unit * size
     places += values
@@ -213,10 +215,10 @@ def _numbers(rows: pl.DataFrame, order: Ints) -> Floats | None:
 
 def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:
     """Return the unit index of each row, and the subject and period of each unit."""
-    subject, names = coded(rows["subject"])
+    subject, names = encode_texts(rows["subject"])
     if "period" not in rows.columns:
         return subject, names, [""] * len(names)
-    period, labels = coded(rows["period"])
+    period, labels = encode_texts(rows["period"])
     both = subject * len(labels) + period
     distinct, unit = np.unique(both, return_inverse=True)
     owners, parts = np.divmod(distinct, max(len(labels), 1))
@@ -269,7 +271,7 @@ def _groups(
     """Return the group of each unit; a unit with rows of two groups is unusable."""
     if "group" not in rows.columns:
         return [""] * total
-    group, names = coded(rows["group"])
+    group, names = encode_texts(rows["group"])
     ordered = group[order]
     least = np.full(total, len(names), dtype=np.int64)
     most = np.full(total, -1, dtype=np.int64)

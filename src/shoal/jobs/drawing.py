@@ -139,8 +139,8 @@ class Charging:
     def charge_unit(self, plan: Plan, census: Census, unit: int, layout: Layout | None) -> Charge:
         """Return the charge of a unit, as a part of its series where the layout says so."""
         charge = self.charge(plan, census.subjects[unit], census.periods[unit])
-        told = "everybody" if layout is not None and layout.members == "everybody" else None
-        members = members_of(told, charge.subject, census.members[unit])
+        who = "everybody" if layout is not None and layout.members == "everybody" else None
+        members = members_of(who, charge.subject, census.members[unit])
         charge = replace(charge, members=members, part=census.period_part(unit))
         if layout is None or layout.periods != "parts":
             return charge
@@ -183,7 +183,7 @@ def draw(
     body: Any = plan.body
     fast = _by_counts(plan)
     own = OwnStates.of(plan, states)
-    refused, records = _admitted(plan, census, units, own, fast=fast)
+    refused, records = _split_admitted(plan, census, units, own, fast=fast)
     kept = [unit for unit in units if unit not in refused]
     truths = own.answers(plan, census, kept) if fast else None
 
@@ -212,10 +212,10 @@ def draw(
         multiples = values(range(len(kept)))
         return Drawn(plan=plan, units=kept, multiples=multiples, secure=seed is None), refused
     charges = [charging.charge_unit(plan, census, unit, layout) for unit in kept]
-    return _charged(plan, census, kept, values, charging.ledger, charges, refused)
+    return _charge_and_recall(plan, census, kept, values, charging.ledger, charges, refused)
 
 
-def _charged(
+def _charge_and_recall(
     plan: Plan,
     census: Census,
     kept: list[int],
@@ -283,7 +283,7 @@ def _by_counts(plan: Plan) -> bool:
     )
 
 
-def _admitted(
+def _split_admitted(
     plan: Plan, census: Census, units: Sequence[int], own: OwnStates, *, fast: bool
 ) -> tuple[dict[int, str], dict[int, Any]]:
     """Return the refused units with reasons, and the records of the others.
@@ -292,20 +292,20 @@ def _admitted(
     refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
     refused |= own.outside(census, [unit for unit in units if unit not in refused])
     records: dict[int, Any] = {}
-    told: dict[tuple[int, ...], str] = {}
+    reasons: dict[tuple[int, ...], str] = {}
     shapes = _shapes(census) if fast else None
     for unit in units:
         if unit in refused:
             continue
         shape = None if shapes is None else tuple(shapes[unit].tolist())
-        if shape is not None and shape in told:
-            reason = told[shape]
+        if shape is not None and shape in reasons:
+            reason = reasons[shape]
         else:
-            reason, found = _read(plan, census, unit, own, fast=fast)
+            reason, found = _read_unit(plan, census, unit, own, fast=fast)
             if shape is None:
                 records[unit] = found
             else:
-                told[shape] = reason
+                reasons[shape] = reason
         if reason:
             refused[unit] = reason
     return refused, records
@@ -326,7 +326,9 @@ def _shapes(census: Census) -> Ints:
     )
 
 
-def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) -> tuple[str, Any]:
+def _read_unit(
+    plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool
+) -> tuple[str, Any]:
     """Return why the task refuses the unit's data ("" if it does not), and the checked data."""
     try:
         if census.numbers is not None:
@@ -336,7 +338,7 @@ def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) 
         if fast:  # only the lengths matter, so the states need no recoding
             chains = tuple(np.broadcast_to(np.int64(0), len(chain)) for chain in found.chains)
             return "", plan.task.read(Sequences(own.states, chains))
-        return "", plan.task.read(own.recoded(found))
+        return "", plan.task.read(own.recode(found))
     except DataError as error:
         return str(error), None
 
@@ -362,7 +364,7 @@ class OwnStates:
         reason = "a state the model does not know"
         return dict.fromkeys(np.array(units)[found].tolist(), reason)
 
-    def recoded(self, found: Sequences) -> Sequences:
+    def recode(self, found: Sequences) -> Sequences:
         return Sequences(self.states, tuple(self.place[chain] for chain in found.chains))
 
     def answers(self, plan: Plan, census: Census, units: Sequence[int]) -> Ints:

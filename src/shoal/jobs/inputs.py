@@ -183,8 +183,8 @@ class Layout:
     @property
     def owners(self) -> list[str]:
         """The text columns that identify a row's subject; none of them may be empty in a row."""
-        told = {"period": self.part is not None, **dict.fromkeys(self.columns, True)}
-        return [role for role in ("subject", "period", "group", "series") if told.get(role)]
+        roles = {"period": self.part is not None, **dict.fromkeys(self.columns, True)}
+        return [role for role in ("subject", "period", "group", "series") if roles.get(role)]
 
     @property
     def gap_microseconds(self) -> int | None:
@@ -272,7 +272,7 @@ def find_inputs(pattern: str | os.PathLike[str], out: Path) -> tuple[InputFile, 
     return tuple(InputFile.of(os.path.abspath(name)) for name in files)
 
 
-def changed(files: tuple[InputFile, ...]) -> str | None:
+def first_changed_file(files: tuple[InputFile, ...]) -> str | None:
     """Return the first file that changed since the job began; None when there is none."""
     for file in files:
         if not os.path.isfile(file.path) or InputFile.of(file.path) != file:
@@ -290,13 +290,13 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
     try:
         if file.suffix == ".parquet":
             if not file.size:
-                _located(file, layout, [])
-            for frame in parquet_frames(file.path, partial(_located, file, layout), piece):
+                _locate_columns(file, layout, [])
+            for frame in parquet_frames(file.path, partial(_locate_columns, file, layout), piece):
                 yield _with_folders(frame, file, layout)
             return
         found = _scan(file, layout.sep)
         present = found.collect_schema().names() if file.size else []
-        wanted = _located(file, layout, present)
+        wanted = _locate_columns(file, layout, present)
         if file.suffix not in TEXT:  # of a CSV read whole rows, to notice excess fields
             found = found.select(wanted)
         pieces = found.collect_batches(chunk_size=piece) if file.size > LARGE else [found.collect()]
@@ -336,7 +336,7 @@ def _scan(file: InputFile, sep: str) -> pl.LazyFrame:
     return scan(Path(file.path), sep)
 
 
-def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
+def _locate_columns(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
     """Return the columns to read; refused when one is neither in the file nor in its folders."""
     folders = file.folders
     if not file.size:
@@ -355,7 +355,7 @@ def _with_folders(frame: pl.DataFrame, file: InputFile, layout: Layout) -> pl.Da
     import polars as pl
 
     folders: dict[str, Any] = file.folders
-    told = [name for name in layout.read_columns if name not in frame.columns]
+    missing = [name for name in layout.read_columns if name not in frame.columns]
     return frame.with_columns(
-        pl.lit(folders[name], dtype=pl.String).alias(name) for name in dict.fromkeys(told)
+        pl.lit(folders[name], dtype=pl.String).alias(name) for name in dict.fromkeys(missing)
     )

@@ -64,7 +64,7 @@ def _load(path: Path, known: dict[object, Plan], parts: Parts) -> tuple[Plan, Da
     """
     text = read_text(path, "spec or plan")
     if text.lstrip().startswith("{"):
-        return rechecked(parse_stored(text, path, "plan"), path), None
+        return recheck_plan(parse_stored(text, path, "plan"), path), None
     request = parse_request(text, folder=path.parent, name=str(path))
     own = "parts" if parts(request.data) else request.mechanism
     asked = (request.task, request.epsilon(), own)
@@ -73,7 +73,7 @@ def _load(path: Path, known: dict[object, Plan], parts: Parts) -> tuple[Plan, Da
     return known[asked], request.data
 
 
-def rechecked(stored: object, path: Path) -> Plan:
+def recheck_plan(stored: object, path: Path) -> Plan:
     """Return a stored plan after evaluating its promise again; refused when it does not hold."""
     if not isinstance(stored, Plan):
         raise StoredError(
@@ -187,8 +187,8 @@ class Job:
             )
         if layout.period is None or _by_days(self.plans):
             return
-        told = check_periods(layout.periods, f"the column {layout.period!r}")
-        if told == "parts" and self.stream:
+        claim = check_periods(layout.periods, f"the column {layout.period!r}")
+        if claim == "parts" and self.stream:
             raise InputError(
                 'periods is "parts", but steps of a stream add over all of it; name no column of '
                 'periods, or say "independent"'
@@ -254,7 +254,7 @@ class Job:
 
     def store(self) -> None:
         """Write the definition and the plans into the notes; refused when a job is stored there."""
-        taken = _taken(self.out)  # first, since a concurrent job adds files
+        taken = _is_occupied(self.out)  # first, since a concurrent job adds files
         if (self.notes / "job.json").exists():
             raise DataError(
                 f"{str(self.out)!r} holds a job already; go on with `shoal job resume "
@@ -345,11 +345,11 @@ def _stored_job(out: Path, found: dict[str, Any], ledger: str | None) -> Job:
     """Build the job from stored data; raises various errors when `store` did not write it."""
     if not fits(found, STORED) or not 0 < found["shards"] <= MOST_STORED:
         raise TypeError("not the shape of a job")
-    told: dict[str, Any] = {name: found.get(name) for name in STORED}
-    told["plans"] = {group: _stored_plan(out, name) for group, name in found["plans"].items()}
-    told["layout"] = Layout.of(found["layout"])
-    told["inputs"] = tuple(InputFile(*file) for file in found["inputs"])
-    return Job(out=out, **{**told, "ledger": ledger or told["ledger"]})
+    fields: dict[str, Any] = {name: found.get(name) for name in STORED}
+    fields["plans"] = {group: _stored_plan(out, name) for group, name in found["plans"].items()}
+    fields["layout"] = Layout.of(found["layout"])
+    fields["inputs"] = tuple(InputFile(*file) for file in found["inputs"])
+    return Job(out=out, **{**fields, "ledger": ledger or fields["ledger"]})
 
 
 def _stored_plan(out: Path, name: str) -> Plan:
@@ -361,7 +361,7 @@ def _stored_plan(out: Path, name: str) -> Plan:
     return plan
 
 
-def _taken(folder: Path) -> bool:
+def _is_occupied(folder: Path) -> bool:
     """Return whether the path is not a folder, or a folder with files other than a job's notes.
 
     A concurrent job may create its notes meanwhile; `_claim` decides between the two.

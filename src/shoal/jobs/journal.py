@@ -79,9 +79,9 @@ class Journal:
         if not self._path.exists():
             return []
         *lines, _ = self._path.read_bytes().split(b"\n")  # the last part is an incomplete line
-        return [self._event(line) for line in lines if line]
+        return [self._parse_event(line) for line in lines if line]
 
-    def _event(self, line: bytes) -> dict[str, Any]:
+    def _parse_event(self, line: bytes) -> dict[str, Any]:
         """Return the event on one line of the journal; StoredError when its shape is wrong."""
         try:
             event = json.loads(line)

@@ -220,17 +220,17 @@ class Live:
         The state is empty until a row could be used.
         """
         kind = self.kind
-        good, told = [], []
+        good, rows_out = [], []
         for row in rows:
             error = _wrong_with(subject, row, days=kind.days)
             if error:
-                told.append(LiveRow(row.day, row.at, error=error))
+                rows_out.append(LiveRow(row.day, row.at, error=error))
             else:
                 good.append(row)
         if not good:
-            return stored or "", told
+            return stored or "", rows_out
         after, answered = kind.advance(self, subject, stored or None, good)
-        return after, told + answered
+        return after, rows_out + answered
 
 
 def _wrong_with(subject: str, row: LiveReading, *, days: bool) -> str:

@@ -19,7 +19,7 @@ from shoal.core.plan import Plan
 from shoal.data.times import parse_duration
 from shoal.data.write import atomic_write, write_table
 from shoal.jobs.drawing import Charging
-from shoal.jobs.inputs import Layout, changed
+from shoal.jobs.inputs import Layout, first_changed_file
 from shoal.jobs.job import MEMORY, NOTES, Job, calendar, load_job
 from shoal.jobs.journal import Journal, alone
 from shoal.jobs.report import (
@@ -65,7 +65,7 @@ def carried_on(job: Job, finish: Callable[[Journal, set[int]], None]) -> JobRepo
                 finish(journal, set(done))
             journal.close()
             store_for(job).clear()
-        report = _report(job, journal)
+        report = _report_of_journal(job, journal)
         text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
         atomic_write(job.notes / "report.json", text, durable=False)  # the journal records it again
         return report
@@ -73,7 +73,7 @@ def carried_on(job: Job, finish: Callable[[Journal, set[int]], None]) -> JobRepo
 
 def status(job: Job) -> JobReport:
     """Return the report of a stored job so far, from its journal alone."""
-    return _report(job, Journal(job.notes))
+    return _report_of_journal(job, Journal(job.notes))
 
 
 @contextmanager
@@ -100,9 +100,9 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     Rows are read again unless an earlier scan is complete. `notify` receives rows, not shards.
     """
     store = store_for(job)
-    scan = _scanned(journal, store, job.shards) if done and job.shards > 1 else None
+    scan = _stored_scan(journal, store, job.shards) if done and job.shards > 1 else None
     if scan is None:
-        scan = read_all(job, store, notify).noted(job, journal)
+        scan = read_all(job, store, notify).write_notes(job, journal)
     if job.ledger is not None:
         journal.write("charging")  # from here on the name of the job must not be lost
     left = [shard for shard in range(job.shards) if shard not in done]
@@ -162,7 +162,7 @@ def attempt(
     return shard, folder.name, outcome.event
 
 
-def _scanned(journal: Journal, store: RowStore, shards: int) -> Scan | None:
+def _stored_scan(journal: Journal, store: RowStore, shards: int) -> Scan | None:
     """Return the scan of an earlier run if all its rows are still on the disk, else None."""
     events = [event for event in journal.events() if event["event"] == "scanned"]
     if not events:
@@ -191,7 +191,7 @@ def charging_of(job: Job) -> Iterator[Charging | None]:
 
 def check_unchanged(job: Job) -> None:
     """Refuse to go on with a job when one of its input files changed since it began."""
-    path = changed(job.inputs)
+    path = first_changed_file(job.inputs)
     if path is not None:
         raise DataError(
             f"{path!r} changed since the job began, so it is other data now; start a new job in "
@@ -199,7 +199,7 @@ def check_unchanged(job: Job) -> None:
         )
 
 
-def _report(job: Job, journal: Journal) -> JobReport:
+def _report_of_journal(job: Job, journal: Journal) -> JobReport:
     """Return the report of what the journal of this job holds so far."""
     return report_of(
         journal.events(),
@@ -272,7 +272,7 @@ def release_files(
     where = None if ledger is None else os.fspath(ledger)
     charged: dict[str, Any] = {"ledger": where, "period": period, "requester": requester}
     rest = {"name": name, "memory": memory, "skip_bad": skip_bad, "seed": seed, **charged}
-    return _run(Job.of(plans, data, out=out, layout=layout, **rest), engine, epsilon)
+    return _run_new_job(Job.of(plans, data, out=out, layout=layout, **rest), engine, epsilon)
 
 
 def _check_parts(job: Job, epsilon: Number | None) -> None:
@@ -300,7 +300,7 @@ def _known(rows: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
-def _run(job: Job, engine: str, epsilon: Number | None) -> JobReport:
+def _run_new_job(job: Job, engine: str, epsilon: Number | None) -> JobReport:
     """Run a new job on the engine "local" or "spark" and return its report.
 
     Refuses any other engine, and plans that together exceed `epsilon`.

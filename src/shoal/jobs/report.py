@@ -50,14 +50,14 @@ def release_table(drawn: Drawn, census: Census) -> pl.DataFrame:
         list(map(promise_columns, like)),
         schema={name: kinds.get(type(value), pl.Float64) for name, value in shown.items()},
     )
-    return _names(drawn.units, census).with_columns(
+    return _name_columns(drawn.units, census).with_columns(
         pl.DataFrame(values).to_struct("value"),
         pl.DataFrame(fields).to_struct("multiples"),
         *promises[place.ravel()],
     )
 
 
-def _names(units: Sequence[int], census: Census) -> pl.DataFrame:
+def _name_columns(units: Sequence[int], census: Census) -> pl.DataFrame:
     """Return the columns subject and period of the units."""
     import polars as pl
 
@@ -80,7 +80,7 @@ def refusal_table(refused: Mapping[int, str], census: Census) -> pl.DataFrame:
     import polars as pl
 
     units = sorted(refused)
-    return _names(units, census).with_columns(
+    return _name_columns(units, census).with_columns(
         pl.Series("rows", census.rows[np.array(units, dtype=np.int64)], dtype=pl.Int64),
         pl.Series("reason", [refused[unit] for unit in units], dtype=pl.String),
     )
@@ -259,7 +259,8 @@ def release_shard(rows: pl.DataFrame, job: Job, charging: Charging | None) -> Sh
             refused |= {unit: census.problems.get(unit, NO_PLAN) for unit in units}
             continue
         parts = [
-            _made(plan, census, some, job, charging) for some in _batches(units, plan, charging)
+            _release_units(plan, census, some, job, charging)
+            for some in _batches(units, plan, charging)
         ]
         tables[group] = pl.concat([part.table for part in parts])
         for part in parts:
@@ -269,7 +270,7 @@ def release_shard(rows: pl.DataFrame, job: Job, charging: Charging | None) -> Sh
     return ShardResult(
         releases={group: table for group, table in tables.items() if table.height},
         refused=refusal_table(refused, census),
-        event=_event(census, done, counts, refused),
+        event=_shard_event(census, done, counts, refused),
     )
 
 
@@ -295,14 +296,14 @@ def stream_job(plan: Plan) -> StreamJob:
     return found
 
 
-def _made(
+def _release_units(
     plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None
 ) -> Made:
     """Return the releases of these units, by the kind of their plan."""
     if not isinstance(plan.body, Sampler):
         return stream_job(plan).release(plan, census, units, job, charging)
-    told: dict[str, Any] = {"seed": job.seed, "charging": charging, "layout": job.layout}
-    drawn, refused = draw(plan, census, units, job.states, **told)
+    options: dict[str, Any] = {"seed": job.seed, "charging": charging, "layout": job.layout}
+    drawn, refused = draw(plan, census, units, job.states, **options)
     return Made(release_table(drawn, census), all_rows(census, drawn.units), refused)
 
 
@@ -311,7 +312,7 @@ def all_rows(census: Census, units: list[int]) -> dict[int, int]:
     return dict(zip(units, census.read[units].tolist(), strict=True))
 
 
-def _event(
+def _shard_event(
     census: Census, done: Mapping[int, int], counts: Mapping[str, int], refused: Mapping[int, str]
 ) -> dict[str, Any]:
     """Return the journal's event of a shard: its counts, and refused units and rows by reason."""

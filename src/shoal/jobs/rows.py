@@ -82,7 +82,7 @@ class Scan:
         read, went = rows - part.left_out, shard_rows.tolist()
         self.add(Scan(read, part.unowned, part.off_map, part.left_out, went))
 
-    def noted(self, job: Job, journal: Journal) -> Scan:
+    def write_notes(self, job: Job, journal: Journal) -> Scan:
         """Write the counts to the journal and the bad rows to the notes, and return the scan."""
         said = {name: getattr(self, name) for name in (*COUNTED, "shard_rows", "faults")}
         # if it is lost, the files are read again
@@ -213,7 +213,7 @@ def _read_once(job: Job, store: RowStore, bad: dict[str, BadFile], notify: Notif
     kinds: dict[str, str] = {}
     files = [file for file in job.inputs if file.path not in bad]
     total, seen = sum(file.size for file in files), 0
-    for file, pieces in _ahead(files, job.layout):
+    for file, pieces in _read_in_advance(files, job.layout):
         seen += file.size
         own = Scan()
         try:
@@ -248,7 +248,7 @@ def read_file(
         found.take(file.path, frame.height, part, store.add(part.rows))
 
 
-def _ahead(
+def _read_in_advance(
     files: list[InputFile], layout: Layout
 ) -> Iterator[tuple[InputFile, Iterator[pl.DataFrame]]]:
     """Yield each file with its pieces; a thread reads the next piece in advance."""

@@ -186,7 +186,7 @@ def _scan(job: Job, notes: dict[int, FileNote], journal: Journal) -> list[int]:
             continue
         whole.add(note.scan)
     whole.bad, whole.shard_rows = list(bad.values()), []  # shards are read from the disk
-    whole.noted(job, journal)
+    whole.write_notes(job, journal)
     if job.ledger is not None:
         journal.write("charging")  # from here on the name of the job must not be lost
     return list(bad)
@@ -262,7 +262,7 @@ def live_stream(
     if latitude is not None:
         live.kind.check_map(plan)
     chosen = interface or usable_interface(frame.sparkSession)
-    grouped = _selected(frame, layout).groupBy("subject")
+    grouped = _select_columns(frame, layout).groupBy("subject")
     if chosen == "transformWithStateInPandas":
         return grouped.transformWithStateInPandas(
             statefulProcessor=_processor(live),
@@ -295,9 +295,9 @@ def checkpoint_key(spark: Any, checkpoint: str) -> bytes:
         return _hadoop_key(spark, f"{checkpoint.rstrip('/')}/{KEY}")
     except _java_errors() as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        told = next((line for line in reason if "Exception" in line), reason[0])
+        cause = next((line for line in reason if "Exception" in line), reason[0])
         raise InputError(
-            f"checkpoint is {checkpoint!r}, which Spark cannot reach ({told.strip()[:200]}); the "
+            f"checkpoint is {checkpoint!r}, which Spark cannot reach ({cause.strip()[:200]}); the "
             "key of the stream lies beside it: give Spark the file system of that scheme, or name "
             "another folder"
         ) from None
@@ -347,7 +347,7 @@ def usable_interface(spark: Any) -> str:
     return "transformWithStateInPandas" if protobuf and rocks else "applyInPandasWithState"
 
 
-def _selected(frame: Any, layout: Layout) -> Any:
+def _select_columns(frame: Any, layout: Layout) -> Any:
     """Select the columns of the stream under fixed names."""
     from pyspark.sql import functions as F  # noqa: N812 - its own documentation calls it so
 
@@ -383,7 +383,7 @@ def _stepper(live: Live) -> Callable[..., Iterator[pd.DataFrame]]:
 
     def step(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any) -> Any:
         stored = state.get[0] if state.exists else None
-        document, table = advanced(live, str(key[0]), stored, frames)
+        document, table = advance_subject(live, str(key[0]), stored, frames)
         if document:
             state.update((document,))
         yield table
@@ -403,7 +403,7 @@ def _processor(live: Live) -> Any:
             """Yield the answers to one subject's rows, and store its next state if it has one."""
             before = self._stored.get()
             stored = None if before is None else before[0]
-            document, table = advanced(live, str(key[0]), stored, rows)
+            document, table = advance_subject(live, str(key[0]), stored, rows)
             if document:
                 self._stored.update((document,))
             yield table
@@ -414,13 +414,13 @@ def _processor(live: Live) -> Any:
     return Stepper()
 
 
-def advanced(
+def advance_subject(
     live: Live, subject: str, stored: str | None, frames: Iterable[pd.DataFrame]
 ) -> tuple[str, pd.DataFrame]:
     """Return the next state of a subject and its output rows."""
     rows = [reading for frame in frames for reading in _readings(live, frame)]
-    document, told = live.advance(subject, stored, rows)
-    return document, _table(live, subject, told)
+    document, rows_out = live.advance(subject, stored, rows)
+    return document, _object_frame(live, subject, rows_out)
 
 
 def _readings(live: Live, frame: pd.DataFrame) -> Iterator[LiveReading]:
@@ -439,14 +439,14 @@ def _readings(live: Live, frame: pd.DataFrame) -> Iterator[LiveReading]:
         yield LiveReading(None if pd.isna(day) else day, None if pd.isna(at) else int(at), state)
 
 
-def _table(live: Live, subject: str, told: Sequence[LiveRow]) -> pd.DataFrame:
+def _object_frame(live: Live, subject: str, rows_out: Sequence[LiveRow]) -> pd.DataFrame:
     """Return the output rows as a frame of objects, which pandas builds ten times as fast."""
     import pandas as pd
 
     names = tuple(_columns(live))
     own = tuple(live.kind.columns(live.plan))
-    cells = np.empty((len(told), len(names)), dtype=object)
-    for place, row in enumerate(told):
+    cells = np.empty((len(rows_out), len(names)), dtype=object)
+    for place, row in enumerate(rows_out):
         shown = map(row.cells.get, own)
         for column, value in enumerate((subject, row.day, row.at, row.late, row.error, *shown)):
             cells[place, column] = list(value) if isinstance(value, tuple) else value

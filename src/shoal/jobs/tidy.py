@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
-from shoal.data.rows import MISSING, Bins, coded, emptied, meeting, texts
+from shoal.data.rows import MISSING, Bins, encode_texts, meeting, nulls_for_missing, texts
 from shoal.data.times import (
     OFFSET,
     calendar_part,
@@ -116,7 +116,7 @@ def _counting(frame: pl.DataFrame, layout: Layout, source: str) -> Ints | None:
         own = [layout.columns[role] for role in ("subject", "series", "time", "state")
                if role in layout.columns]  # fmt: skip
         for name in own:
-            there = emptied(frame[name], "drop", source).is_not_null()
+            there = nulls_for_missing(frame[name], "drop", source).is_not_null()
             kept = there if kept is None else kept & there
     return None if kept is None else np.flatnonzero(kept.to_numpy())
 
@@ -133,7 +133,7 @@ def _state_texts(
     else:
         named = texts(column, source)
         if layout.missing != "refuse":
-            named = emptied(named, layout.missing, source)
+            named = nulls_for_missing(named, layout.missing, source)
         if bins is not None:
             numbers = named.str.strip_chars().cast(pl.Float64, strict=False)
             raw = numbers.is_finite().fill_null(False) & ~named.is_in(states).fill_null(False)
@@ -152,8 +152,8 @@ def _bad_rows(whole: pl.DataFrame, layout: Layout, *, empty: bool) -> list[tuple
             if code != NO_STATE:
                 found |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), reason)
     if empty:
-        nobody = whole.select(pl.any_horizontal(pl.col(layout.owners).is_null())).to_series()
-        found |= dict.fromkeys(np.flatnonzero(nobody.to_numpy()).tolist(), NO_SUBJECT)
+        without_owner = whole.select(pl.any_horizontal(pl.col(layout.owners).is_null())).to_series()
+        found |= dict.fromkeys(np.flatnonzero(without_owner.to_numpy()).tolist(), NO_SUBJECT)
     return sorted(found.items())
 
 
@@ -203,12 +203,12 @@ def shard_of(subjects: pl.Series, shards: int) -> np.ndarray[tuple[int], np.dtyp
     # finding the distinct names pays when each has several rows
     distinct: Any = subjects.approx_n_unique() if len(subjects) else 0
     if distinct > len(subjects) // 4:
-        return _hashed(subjects.to_list()) % shards
-    codes, names = coded(subjects)
-    return (_hashed(names) % shards)[codes]
+        return _hash_names(subjects.to_list()) % shards
+    codes, names = encode_texts(subjects)
+    return (_hash_names(names) % shards)[codes]
 
 
-def _hashed(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _hash_names(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.fromiter(
         (zlib.crc32(name.encode()) for name in names), dtype=np.int64, count=len(names)
     )
@@ -220,7 +220,7 @@ def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
     Whole numbers of any width are one kind, and so are text and categories. Numbers of seconds
     and calendar times cannot be compared, nor can times with an offset and without.
     """
-    found = {column: _kind(frame[column]) for column in layout.columns.values()}
+    found = {column: _kind_of_column(frame[column]) for column in layout.columns.values()}
     if layout.time is not None:
         found[layout.time] = _time_kind(frame[layout.time])
     for name in (*layout.numbers, *filter(None, (layout.latitude, layout.longitude))):
@@ -228,7 +228,7 @@ def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
     return found
 
 
-def _kind(column: pl.Series) -> str:
+def _kind_of_column(column: pl.Series) -> str:
     """Return the kind of a column's values in words.
 
     "nothing" is a column of nulls alone, unless its type is text or whole numbers.
@@ -276,15 +276,15 @@ def _times(
     if column.dtype.is_float():
         missing = missing | column.is_nan().fill_null(False)
     try:
-        return _timed(column, missing, source, layout, subjects)
+        return _time_columns(column, missing, source, layout, subjects)
     except DataError:
         unread = unreadable(column) if column.dtype == pl.String else missing
         if 2 * int(unread.sum()) > len(column):
             raise
-        return _timed(column, missing | unread, source, layout, subjects)
+        return _time_columns(column, missing | unread, source, layout, subjects)
 
 
-def _timed(
+def _time_columns(
     column: pl.Series, missing: pl.Series, source: str, layout: Layout, subjects: pl.Series
 ) -> tuple[dict[str, pl.Series], pl.Series | None]:
     """Return the columns `time` and perhaps `period`, and the mask of rows without a time.
@@ -305,13 +305,13 @@ def _timed(
         found["time"] = microseconds(
             present, source, unit=layout.unit, tz=layout.tz, series=owners.fill_null("")
         )
-    whole = {name: _spread(times, missing) for name, times in found.items()}
+    whole = {name: _spread_over_rows(times, missing) for name, times in found.items()}
     if layout.part is not None:
         whole["period"] = calendar_part(whole.pop("wall"), layout.part)
     return whole, missing if missing.any() else None
 
 
-def _spread(present: pl.Series, missing: pl.Series) -> pl.Series:
+def _spread_over_rows(present: pl.Series, missing: pl.Series) -> pl.Series:
     """Spread the values over the rows that have one; the other rows get 0."""
     import polars as pl
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 
 if TYPE_CHECKING:
     from shoal.core.charge import EVERYBODY as EVERYBODY, Part as Part
@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from shoal.ledger.totals import Total as Total
     from shoal.ledger.verify import Signer as Signer
 
-__getattr__, __dir__, __all__ = face(__name__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

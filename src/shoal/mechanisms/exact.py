@@ -316,7 +316,7 @@ def answer_steps(model: Model, query: Query) -> Steps:
     asked = linear(query)
     if asked is None:
         raise Refused("a table of laws is made for sums over entries only")
-    nodes = walk.admitted(query).length
+    nodes = walk.cut_to_length(query).length
     if nodes is None:
         raise Refused("a table of laws needs series of one length, and the model covers any")
     own = tuple(row[0] for row in asked.multiples())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 
 if TYPE_CHECKING:
     from shoal.mechanisms.variables import VariableSum as VariableSum
     from shoal.networks.contagion import exponential_law as exponential_law
 
-__getattr__, __dir__, __all__ = face(__name__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

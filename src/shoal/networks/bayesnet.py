@@ -18,7 +18,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
-from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, is_exact_in_doubles
 from shoal.networks.elimination import (
     Factor,
     greedy_summing_order,
@@ -208,7 +208,7 @@ class BayesNet(Law):
         if not total.possible:
             raise InputError(f"the event {dict(where or {})} has probability 0")
         law = table.over(total)
-        if not held(law, table.possible):
+        if not is_exact_in_doubles(law, table.possible):
             raise TooUnlikely(
                 f"the law of {', '.join(names)} has a possible value below "
                 f"{LEAST_NORMAL:.2g}, which no "

@@ -203,7 +203,7 @@ class Contagion(Law):
         size = len(law) - 1
         ill = np.indices((2,) * size).sum(axis=0)
         each = np.array([1.0 / math.comb(size, n) for n in range(size + 1)])
-        return Wide.of(law).times(Wide.of(each)).arranged(lambda numbers: numbers[ill])
+        return Wide.of(law).times(Wide.of(each)).map_layout(lambda numbers: numbers[ill])
 
     def check_fact(self, fact: Any) -> None:
         """Refuse an event about a variable or a value the model does not have, or about an "or"."""

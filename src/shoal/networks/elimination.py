@@ -86,7 +86,7 @@ def wide_sum_product(
     chosen = plan_elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _refuse_large_tables(max((step.terms for step in chosen.steps), default=1), len(keep))
     found = _run_steps(chosen, [Wide.of(factor.table) for factor in factors], _multiply_wide)
-    return found.arranged(lambda table: np.transpose(table, chosen.axes))
+    return found.map_layout(lambda table: np.transpose(table, chosen.axes))
 
 
 def safe_sum_product(
@@ -140,7 +140,7 @@ def wide_weighted_sum_product(
     terms = max((step.terms for step in chosen.steps), default=1)
     _refuse_large_tables(terms * width, len(keep))
     found = _run_steps(chosen, [Wide.of(factor.table) for factor in factors], _convolve_wide)
-    turned = found.arranged(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
+    turned = found.map_layout(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
     return _pad_weights(turned, 0, width)
 
 
@@ -323,14 +323,16 @@ def _multiply_marks(one: Floats, two: Floats | None, step: Step) -> Floats:
 def _multiply_wide(one: Wide, two: Wide | None, step: Step) -> Wide:
     """Return `multiply_factors` of wide numbers."""
     count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
-    joined = one.arranged(lambda table: align_axes(table, step.labels[0], count))
+    joined = one.map_layout(lambda table: align_axes(table, step.labels[0], count))
     if two is not None:
-        joined = joined.times(two.arranged(lambda table: align_axes(table, step.labels[1], count)))
+        joined = joined.times(
+            two.map_layout(lambda table: align_axes(table, step.labels[1], count))
+        )
     gone = tuple(label for label in range(count) if label not in step.kept)
     reduced = joined.total(gone) if gone else joined
     left = [label for label in range(count) if label in step.kept]
     order = [left.index(label) for label in step.kept]
-    return reduced.arranged(lambda table: np.transpose(table, order))
+    return reduced.map_layout(lambda table: np.transpose(table, order))
 
 
 def _convolve_wide(one: Wide, two: Wide | None, step: Step) -> Wide:

@@ -59,7 +59,7 @@ def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
     if not quilt:
         return 0.0
     law = joint_law(net, (node, *quilt))
-    values = law.values.arranged(lambda table: table.reshape(net.sizes[node], -1))
+    values = law.values.map_layout(lambda table: table.reshape(net.sizes[node], -1))
     known = values.possible.any(axis=1)
     if known.sum() < 2:
         return 0.0

@@ -322,7 +322,7 @@ class NetworkLift:
         law = joint_law(self.net, (*one.variables, *two.variables))
         cells = math.prod(self.net.sizes[v] for v in one.variables)
         chosen = np.ix_(one.kept, two.kept)
-        values = law.values.arranged(lambda table: table.reshape(cells, -1)[chosen])
+        values = law.values.map_layout(lambda table: table.reshape(cells, -1)[chosen])
         return pair_laws(values, law.roundings)
 
     def _rows_of_variable(self, variable: int, block: int) -> PairLaws:
@@ -331,7 +331,7 @@ class NetworkLift:
         law = joint_law(self.net, states.variables)
         place = states.variables.index(variable)
         shown = states.values[:, place]
-        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
+        weight = law.values.map_layout(lambda table: table.ravel()[states.kept])
         holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
         return pair_laws(weight.times(Wide.of(holds)), law.roundings)
 
@@ -460,6 +460,6 @@ class BagLift(NetworkLift):
         """Return the rows P(X_source | X_S = s), S the shared variables, ready for Λ."""
         states, numbers = self.states[source], self._separators[source, target][1]
         law = joint_law(self.net, states.variables)
-        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
+        weight = law.values.map_layout(lambda table: table.ravel()[states.kept])
         holds = np.arange(numbers.max() + 1)[:, None] == numbers[None, :]
         return pair_laws(weight.times(Wide.of(holds)), law.roundings)

@@ -15,7 +15,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
-from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, is_exact_in_doubles
 
 MAX_OUTCOMES = 2**24  # outcomes of a table: 128 MiB of doubles
 
@@ -184,7 +184,7 @@ def normalised_table(
     if not total.possible:
         raise InputError("no outcome is possible; some must be positive together")
     probability = law.over(total)
-    if not held(probability, law.possible):
+    if not is_exact_in_doubles(probability, law.possible):
         raise TooUnlikely(
             f"some possible outcome has a probability below {LEAST_NORMAL:.2g}, which no "
             "table holds; "

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.charge import Rng
-from shoal.core.codec import Floats, Ints, locked
+from shoal.core.codec import Floats, Ints, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import positive
 from shoal.noise.knorm import Uniform
@@ -218,7 +218,7 @@ def _hops(stored: bytes, size: int) -> Floats:
         new = np.unpackbits(wider & ~reached, axis=1, count=size).astype(np.bool_)
         steps, reached, left = steps + 1, wider, bool(new.any())
         distances[new] = steps
-    return locked(distances)
+    return as_read_only(distances)
 
 
 def _far_hops(edges: Ints, size: int) -> Floats:
@@ -228,7 +228,7 @@ def _far_hops(edges: Ints, size: int) -> Floats:
 
     ones = np.ones(len(edges))
     graph = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(size, size)).tocsr()
-    return locked(shortest_path(graph, method="D", directed=False, unweighted=True))
+    return as_read_only(shortest_path(graph, method="D", directed=False, unweighted=True))
 
 
 def _constants(distances: Floats, edges: Ints, epsilon: Fraction) -> tuple[Floats, Fraction, bool]:
@@ -281,7 +281,7 @@ def _counts(stored: bytes, size: int) -> Floats:
     places = np.where(reached, distances, 0.0).astype(np.int64)
     places += width * np.arange(len(distances))[:, None]
     counts = np.bincount(places.ravel(), reached.ravel(), width * len(distances))
-    return locked(counts.reshape(len(distances), width))
+    return as_read_only(counts.reshape(len(distances), width))
 
 
 def _edge_loss(logs: Floats, longest: float, edges: Ints, rate: Fraction) -> float:

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from shoal.core.charge import Rng
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import exact, positive, whole
 from shoal.geometry.body import Body
@@ -41,8 +41,8 @@ class Proposal:
     exact: tuple[Fraction, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shares", locked(self.shares))
-        object.__setattr__(self, "outwards", locked(self.outwards, np.int64))
+        object.__setattr__(self, "shares", as_read_only(self.shares))
+        object.__setattr__(self, "outwards", as_read_only(self.outwards, np.int64))
 
     @property
     def rates(self) -> tuple[Fraction, ...]:

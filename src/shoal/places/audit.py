@@ -122,7 +122,7 @@ def _reverse_motion(
     for t in range(first, first + count):
         logs = np.zeros((len(begin), len(begin)))
         if t:
-            law, logs = law.moved(motion.rows(t))
+            law, logs = law.step_back_from(motion.rows(t))
         possible.append(law.possible)
         backward.append(logs)
     return possible, backward

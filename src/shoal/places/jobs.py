@@ -27,7 +27,7 @@ from shoal.core.errors import (
 )
 from shoal.core.plan import Plan
 from shoal.core.stream import Slot, Step, run_batch
-from shoal.data.rows import coded, texts
+from shoal.data.rows import encode_texts, texts
 from shoal.events.automaton import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
@@ -94,7 +94,7 @@ class Maps:
             return
         named = texts(frame[layout.group], "the group")[rows]
         rows, named = rows[named.is_not_null().to_numpy()], named.drop_nulls()
-        codes, names = coded(named)
+        codes, names = encode_texts(named)
         order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
         for place, group in enumerate(names):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.charge import Guarantee, Rng
-from shoal.core.codec import Value, unchecked
+from shoal.core.codec import Value, build_unchecked
 from shoal.core.errors import InputError
 from shoal.core.numbers import positive, significant
 from shoal.core.plan import Plan
@@ -202,10 +202,10 @@ class LocationMachine(Value):
         known, time = before.known_start, before.time + 1
         factor = 1.0 if known else self.runtime.forgetting.factor(before.time)
         here, path = propagate_loss(before.loss_here, factor) + eta, before.loss_path + eta
-        after: LocationState = unchecked(
+        after: LocationState = build_unchecked(
             LocationState, time, found.belief, packed, here, path, known
         )
-        release: LocationRelease = unchecked(
+        release: LocationRelease = build_unchecked(
             LocationRelease,
             time,
             z,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, exact, positive, whole
 
@@ -205,7 +205,7 @@ class HexGrid(AroundFirst):
         indexes = np.unique(np.asarray(self.indexes, np.int64))
         if not len(indexes):
             raise InputError("indexes is empty; a map needs at least one hexagon")
-        object.__setattr__(self, "indexes", locked(indexes, np.int64))
+        object.__setattr__(self, "indexes", as_read_only(indexes, np.int64))
 
     @classmethod
     def covering(
@@ -286,7 +286,7 @@ class RoadMap(AroundFirst):
             raise InputError(
                 f"names holds {len(names)} names for {len(ends)} pieces; name each once"
             )
-        object.__setattr__(self, "ends", locked(ends))
+        object.__setattr__(self, "ends", as_read_only(ends))
         object.__setattr__(self, "names", names)
 
     @classmethod

@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core import renamed
+from shoal.core import value_by_old_name
 from shoal.core.charge import Guarantee
-from shoal.core.codec import Value, locked
+from shoal.core.codec import Value, as_read_only
 from shoal.core.errors import StoredError
 from shoal.core.plan import Plan
 from shoal.core.registry import loads
@@ -112,12 +112,12 @@ class LocationRelease(Value):
     @property
     def about_now(self) -> float:
         """`loss_here`, under the name it had in version 0.1."""
-        return renamed("LocationRelease.about_now", "loss_here", self.loss_here)
+        return value_by_old_name("LocationRelease.about_now", "loss_here", self.loss_here)
 
     @property
     def about_all(self) -> float:
         """`loss_path`, under the name it had in version 0.1."""
-        return renamed("LocationRelease.about_all", "loss_path", self.loss_path)
+        return value_by_old_name("LocationRelease.about_all", "loss_path", self.loss_path)
 
     def as_dict(self) -> dict[str, Any]:
         """A line of JSON; infinity is null."""
@@ -171,7 +171,7 @@ class LocationState(Value):
             shared = isinstance(array, np.ndarray) and array.dtype == dtype
             # a view could be unlocked through what it is a view of, and would keep that alive
             if not shared or array.flags.writeable or array.base is not None:
-                object.__setattr__(self, name, locked(array, dtype))
+                object.__setattr__(self, name, as_read_only(array, dtype))
 
 
 class Kept(NamedTuple):

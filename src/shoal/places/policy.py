@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Bools, Ints, Value, locked
+from shoal.core.codec import Bools, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.motion import Motion, motion_of
 from shoal.core.numbers import Number, exact, positive, whole
@@ -21,7 +21,7 @@ from shoal.events.secrets import Events
 from shoal.places.queries import EventWatch, Measurement
 
 DISTANCES_AT_ONCE = 2**21  # distances held at once
-NO_EDGES = locked(np.empty((0, 2)), np.int64)
+NO_EDGES = as_read_only(np.empty((0, 2)), np.int64)
 
 
 def canonical(edges: Ints, size: int) -> Ints:
@@ -136,8 +136,8 @@ class PolicyGraph(Value):
         if self.repair not in REPAIRS:
             raise InputError(f"repair is {self.repair!r}; it must be one of {list(REPAIRS)}")
         object.__setattr__(self, "states", states)
-        object.__setattr__(self, "groups", locked(groups, np.int64))
-        object.__setattr__(self, "edges", locked(edges[~inside], np.int64))
+        object.__setattr__(self, "groups", as_read_only(groups, np.int64))
+        object.__setattr__(self, "edges", as_read_only(edges[~inside], np.int64))
         if self.partners is not None:
             partners = _checked_partners(np.asarray(self.partners, np.int64), len(states))
             object.__setattr__(self, "partners", partners)
@@ -384,7 +384,7 @@ def _checked_partners(partners: Ints, size: int) -> Ints:
     own = partners == np.arange(size) if partners.shape == (size,) else np.ones(1, np.bool_)
     if own.any() or partners.min() < -1 or partners.max() >= size:
         raise InputError("partners must give each state another state, or -1 for none")
-    return locked(partners, np.int64)
+    return as_read_only(partners, np.int64)
 
 
 # δ-location sets: the few places where somebody most probably is, and stand-ins for the rest.

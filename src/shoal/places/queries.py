@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from shoal.core.charge import Guarantee
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, common_step, exact, positive, significant, whole
 from shoal.core.records import Sequences, checked_states, label, sequences
@@ -69,7 +69,7 @@ class Measurement(Value):
             )
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "labels", tuple(self.labels))
-        object.__setattr__(self, "points", locked(points, np.int64))
+        object.__setattr__(self, "points", as_read_only(points, np.int64))
         object.__setattr__(self, "step", positive(self.step, "step"))
 
     @property

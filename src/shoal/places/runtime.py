@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.charge import Guarantee
-from shoal.core.codec import Bools, Floats, Ints, locked
+from shoal.core.codec import Bools, Floats, Ints, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.motion import FarLaw, Motion, motion_of, posterior
 from shoal.core.records import label
@@ -170,7 +170,7 @@ class Forgetting:
         distance = self._settled
         if distance is None:
             before, rows = self._marginal, self._motion.rows(step)
-            self._marginal, logs = before.moved(rows)
+            self._marginal, logs = before.step_back_from(rows)
             with np.errstate(under="ignore"):
                 backward = np.exp(logs[:, self._marginal.possible])
             rows_back = backward.T  # the largest ½ Σ |p - p'| over pairs of rows
@@ -251,7 +251,7 @@ class Runtime:
         self._noises = lru_cache(NOISES_KEPT)(self._step_noises)
         self._reached = lru_cache(NOISES_KEPT)(self._support_at)
         self._packed = lru_cache(NOISES_KEPT)(
-            lambda bits: locked(np.frombuffer(bits, np.uint8), np.uint8)
+            lambda bits: as_read_only(np.frombuffer(bits, np.uint8), np.uint8)
         )
 
     def prior(self, time: int, belief: Belief, packed: Bytes) -> StepPrior:

@@ -20,7 +20,7 @@ from shoal.core.charge import (
     output_key,
     source_for,
 )
-from shoal.core.codec import Floats, unchecked
+from shoal.core.codec import Floats, build_unchecked
 from shoal.core.errors import BudgetError, InputError, OtherHistory, StoredError
 from shoal.core.plan import (
     STREAM,
@@ -334,7 +334,7 @@ class LocationStream(Stream):
     def _advance_to(
         self, state: LocationState, release: LocationRelease, watched: Watched | None
     ) -> LocationStream:
-        moved: LocationStream = unchecked(
+        moved: LocationStream = build_unchecked(
             LocationStream, self.plan, state, self.last, release, watched
         )
         return moved

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shoal.chains.model import MarkovChain, admit_length, checked_length, checked_rows
 from shoal.core.charge import Rng, categorical, uniforms
-from shoal.core.codec import Floats, Ints, locked
+from shoal.core.codec import Floats, Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, positive, whole
 from shoal.core.records import Sequences, checked_states, label
@@ -51,13 +51,13 @@ class SparseChain(Law):
 
     def __post_init__(self) -> None:
         states = checked_states(self.states)
-        starts, targets = locked(self.starts, np.int64), locked(self.targets, np.int64)
+        starts, targets = as_read_only(self.starts, np.int64), as_read_only(self.targets, np.int64)
         weights = np.asarray(self.weights, np.float64)
         _check_rows(starts, targets, weights, len(states))
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "targets", targets)
-        object.__setattr__(self, "weights", locked(weights))
+        object.__setattr__(self, "weights", as_read_only(weights))
         object.__setattr__(self, "initial", checked_rows(self.initial, "initial", (len(states),)))
         object.__setattr__(self, "length", checked_length(self.length))
         if self.step_seconds is not None:
@@ -66,7 +66,7 @@ class SparseChain(Law):
         if (self.grid is None) != (self.cells is None):
             raise InputError("grid and cells go together; give both or neither")
         if self.grid is not None:
-            cells = locked(np.asarray(self.cells), np.int64)
+            cells = as_read_only(np.asarray(self.cells), np.int64)
             inside = (cells >= 0) & (cells < self.grid.size)
             if cells.shape != (len(states),) or not inside.all():
                 raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 
 if TYPE_CHECKING:
     from shoal.records.classifier import (
@@ -48,4 +48,4 @@ if TYPE_CHECKING:
         pairs_of_table as pairs_of_table,
     )
 
-__getattr__, __dir__, __all__ = face(__name__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Floats, Value, locked
+from shoal.core.codec import Floats, Value, as_read_only
 from shoal.core.errors import DataError, InputError, PromiseBroken
 from shoal.core.numbers import Number, positive, whole
 from shoal.core.plan import Answer
@@ -307,7 +307,9 @@ class LinearClassifier(Value):
         signs = _class_signs(classes, len(values))
         known = np.isfinite(values).all(axis=1) & (signs != 0)
         inside = self._scaled(np.where(known[:, None], values, 0.0))
-        return LabelledRows(locked(inside * known[:, None]), locked(np.where(known, signs, 1.0)))
+        return LabelledRows(
+            as_read_only(inside * known[:, None]), as_read_only(np.where(known, signs, 1.0))
+        )
 
     def evaluate(self, records: LabelledRows) -> tuple[int, ...]:
         """Return the minimiser, within `tolerance`, in multiples of `lattice`."""

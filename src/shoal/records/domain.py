@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import numbers
-from shoal.core.codec import Floats, Value, locked
+from shoal.core.codec import Floats, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.records import checked_states, label
@@ -64,8 +64,8 @@ class RecordDomain(Value):
                     "names out"
                 )
             object.__setattr__(self, "states", states)
-        object.__setattr__(self, "low", locked(low + 0.0))
-        object.__setattr__(self, "high", locked(high + 0.0))
+        object.__setattr__(self, "low", as_read_only(low + 0.0))
+        object.__setattr__(self, "high", as_read_only(high + 0.0))
 
     @classmethod
     def points(cls, values: npt.ArrayLike, *, states: Sequence[Any] | None = None) -> Self:

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import numbers
-from shoal.core.codec import Floats, Ints, locked
+from shoal.core.codec import Floats, Ints, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Secrets
-from shoal.core.walk import TooUnlikely, Wide, held, product
+from shoal.core.walk import TooUnlikely, Wide, is_exact_in_doubles, product
 from shoal.mechanisms.variables import per_variable
 from shoal.networks.elimination import align_axes
 from shoal.networks.laws import NamedSum, contribution_steps
@@ -84,9 +84,9 @@ class PairwiseField(TiedRecords):
             raise InputError("potential_of must name one of the potentials for each tie")
         object.__setattr__(self, "records", count)
         object.__setattr__(self, "ties", ties)
-        object.__setattr__(self, "potential_of", locked(which, np.int32))
-        object.__setattr__(self, "potentials", locked(tables + 0.0))
-        object.__setattr__(self, "own", locked(own + 0.0))
+        object.__setattr__(self, "potential_of", as_read_only(which, np.int32))
+        object.__setattr__(self, "potentials", as_read_only(tables + 0.0))
+        object.__setattr__(self, "own", as_read_only(own + 0.0))
 
     @classmethod
     def of(
@@ -265,7 +265,7 @@ def field_of_pairs(model: Dependence) -> PairwiseField:
     possible = law > 0
     least = np.where(possible, law, math.inf).min(axis=1, keepdims=True)
     own = np.where(possible, np.where(possible, law / least, 1.0) ** power, 0.0)  # at most 1
-    if not held(own, possible):
+    if not is_exact_in_doubles(own, possible):
         record = int(np.argmin(np.where(possible, own, 1.0).min(axis=1)))
         raise TooUnlikely(
             f"record {record} has {int(model.degrees()[record])} ties and values whose "

@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Model
-from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST_NORMAL, TooUnlikely, Wide, is_exact_in_doubles
 from shoal.mechanisms.mixture import DEEPEST_LINEAR
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, greedy_summing_order
@@ -79,7 +79,7 @@ def network_of_field(model: PairwiseField) -> BayesNet:
             table = near[above][record].times(table)
         total = table.total(-1, keepdims=True)
         law = table.over(total)
-        if not held(law, table.possible):
+        if not is_exact_in_doubles(law, table.possible):
             raise TooUnlikely(
                 f"record {record} takes a value with a probability below "
                 f"{LEAST_NORMAL:.2g}, which no "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.plan import Answer
@@ -75,7 +75,7 @@ class Centroids(Value):
     def __post_init__(self) -> None:
         """Check columns, ranges, first centroids and the weight of counts."""
         object.__setattr__(self, "rounds", whole(self.rounds, "rounds"))
-        object.__setattr__(self, "start", locked(self.start, np.int64))
+        object.__setattr__(self, "start", as_read_only(self.start, np.int64))
         width = len(self.columns)
         if width == 0 or len(self.low) != width or len(self.high) != width:
             raise InputError(
@@ -148,7 +148,7 @@ class Centroids(Value):
         with np.errstate(over="ignore"):  # a warning would tell of the value
             scaled = np.clip((values - low) / width, 0.0, 1.0)
         missing = np.isnan(scaled).any(axis=1, keepdims=True)
-        return locked(np.where(missing, -1, np.rint(scaled * GRID_STEPS)), np.int64)
+        return as_read_only(np.where(missing, -1, np.rint(scaled * GRID_STEPS)), np.int64)
 
     def evaluate(self, records: Points) -> tuple[int, ...]:
         """Return all rounds without noise: plain K-means from `start`."""
@@ -183,7 +183,7 @@ class Centroids(Value):
             rows = [answer[k * width : (k + 1) * width] for k in range(self.clusters)]
             old = centres[-1].tolist()
             moved = [_next_centre(row, old[k], weight) for k, row in enumerate(rows)]
-            centres.append(locked(moved, np.int64))
+            centres.append(as_read_only(moved, np.int64))
         return tuple(centres)
 
     def centroids(self, answer: Answer) -> Floats:
@@ -254,7 +254,7 @@ def halton_points(clusters: int, width: int) -> Ints:
         if all(candidate % prime for prime in primes):
             primes.append(candidate)
         candidate += 1
-    return locked(
+    return as_read_only(
         [
             [int(GRID_STEPS * _radical_inverse(k + 1, base)) for base in primes]
             for k in range(clusters)

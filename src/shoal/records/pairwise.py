@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import checked_rows, numbers
-from shoal.core.codec import Bools, Floats, Ints, locked
+from shoal.core.codec import Bools, Floats, Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences
@@ -179,8 +179,8 @@ class Dependence(TiedRecords):
             laws = checked_rows(flat, "laws", flat.shape).reshape(laws.shape)
         object.__setattr__(self, "records", count)
         object.__setattr__(self, "ties", ties)
-        object.__setattr__(self, "law_of", locked(law_of, np.int32))
-        object.__setattr__(self, "laws", locked(laws))
+        object.__setattr__(self, "law_of", as_read_only(law_of, np.int32))
+        object.__setattr__(self, "laws", as_read_only(laws))
 
     @classmethod
     def of(
@@ -307,7 +307,7 @@ def component_names(records: int, ties: Ints) -> Ints:
     ones = np.ones(len(ties), dtype=np.int8)
     graph = coo_array((ones, (ties[:, 0], ties[:, 1])), shape=(records, records))
     _, names = connected_components(graph, directed=False)
-    return locked(names, np.int64)
+    return as_read_only(names, np.int64)
 
 
 def positions_of(records: Sequence[int], components: Ints) -> Ints:
@@ -343,7 +343,7 @@ def validated_ties(ties: npt.ArrayLike, records: int) -> Ints:
         raise InputError(f"ties has shape {array.shape}; it must be pairs of record numbers")
     pairs = array.astype(np.int64)
     if len(pairs) == 0:
-        return locked(pairs, np.int32)
+        return as_read_only(pairs, np.int32)
     if pairs.min() < 0 or pairs.max() >= records:
         wrong = pairs[((pairs < 0) | (pairs >= records)).any(axis=1)][0].tolist()
         raise InputError(
@@ -359,4 +359,4 @@ def validated_ties(ties: npt.ArrayLike, records: int) -> Ints:
     code = pairs[:, 0] * records + pairs[:, 1]
     if not (np.diff(code) > 0).all():
         raise InputError("ties must be in order and none twice (Dependence.of sorts them)")
-    return locked(pairs, np.int32)
+    return as_read_only(pairs, np.int32)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.plan import Answer
 from shoal.mechanisms.plans import split_rounds
@@ -92,9 +92,9 @@ class People:
 
     def __post_init__(self) -> None:
         """Check the shapes, and store the arrays locked."""
-        object.__setattr__(self, "vectors", locked(self.vectors))
+        object.__setattr__(self, "vectors", as_read_only(self.vectors))
         pairs = np.asarray(self.friends, dtype=np.int64).reshape(-1, 2)
-        object.__setattr__(self, "friends", locked(pairs, np.int64))
+        object.__setattr__(self, "friends", as_read_only(pairs, np.int64))
         if self.vectors.ndim != 2 or self.vectors.shape[1] % 2 or not self.vectors.size:
             raise InputError(
                 f"vectors has shape {self.vectors.shape}; each person needs latitude and longitude "

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.plan import Answer
@@ -84,7 +84,7 @@ class NumberMean(Value):
         with np.errstate(over="ignore"):  # a warning would tell of the value
             share = (values - float(self.low)) / float(self.high - self.low)
         steps = np.rint(np.clip(share, 0.0, 1.0) * GRID_STEPS)
-        return Numbers(locked(np.where(np.isnan(steps), GRID_STEPS // 2, steps), np.int64))
+        return Numbers(as_read_only(np.where(np.isnan(steps), GRID_STEPS // 2, steps), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
         """Return the mean in multiples of `lattice`, in exact integers."""
@@ -140,7 +140,7 @@ class NumberHistogram(Value):
         if isinstance(data, Numbers):
             return data
         values = _numbers_of_records(data, None)
-        return Numbers(locked(np.where(np.isnan(values), -1, self._bins(values)), np.int64))
+        return Numbers(as_read_only(np.where(np.isnan(values), -1, self._bins(values)), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
         counts = np.bincount(records.steps[records.steps >= 0], minlength=len(self.labels))
@@ -385,7 +385,7 @@ def graph(nodes: int, pairs: npt.ArrayLike | Sequence[tuple[int, int]]) -> Graph
         raise DataError(f"the edges have shape {table.shape}; hand over pairs of node numbers")
     known = ((table >= 0) & (table < nodes) & (table == np.floor(table))).all(axis=1)
     ordered = np.sort(table[known & (table[:, 0] != table[:, 1])], axis=1)
-    return Graph(nodes, locked(np.unique(ordered, axis=0).reshape(-1, 2), np.int64))
+    return Graph(nodes, as_read_only(np.unique(ordered, axis=0).reshape(-1, 2), np.int64))
 
 
 def capped_degrees(records: Graph, cap: int) -> Ints:
@@ -397,7 +397,7 @@ def capped_degrees(records: Graph, cap: int) -> Ints:
         if degrees[a] < cap and degrees[b] < cap:
             degrees[a] += 1
             degrees[b] += 1
-    return locked(degrees, np.int64)
+    return as_read_only(degrees, np.int64)
 
 
 def non_increasing(values: Floats) -> Floats:

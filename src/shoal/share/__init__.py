@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face
+from shoal.core import lazy_exports
 
 if TYPE_CHECKING:
     from shoal.share.attack import (
@@ -25,4 +25,4 @@ if TYPE_CHECKING:
     from shoal.share.roads import Roads as Roads
     from shoal.share.stream import ShareStream as ShareStream
 
-__getattr__, __dir__, __all__ = face(__name__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, Value, as_read_only
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant
 from shoal.share.roads import Roads, metres_between, plane
@@ -50,8 +50,8 @@ class PermanentPlace(Value):
     ) -> PermanentPlace:
         """Build from the crossings of a zone; `hidden` is the zone itself unless it is given."""
         return cls(
-            zone=locked(sorted(zone), np.int64),
-            hidden=locked(sorted(zone if hidden is None else hidden), np.int64),
+            zone=as_read_only(sorted(zone), np.int64),
+            hidden=as_read_only(sorted(zone if hidden is None else hidden), np.int64),
             about=about,
             within=None if within is None else positive(within, "within"),
         )

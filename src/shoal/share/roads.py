@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Bools, Floats, Ints, locked
+from shoal.core.codec import Bools, Floats, Ints, as_read_only
 from shoal.core.errors import DataError, InputError
 from shoal.core.task import Law
 
@@ -75,11 +75,11 @@ class Roads(Law):
         pairs = np.asarray(roads, dtype=np.int64).reshape(-1, 2)
         free = np.ones(len(table)) if turns is None else np.asarray(turns, dtype=float)
         return cls(
-            points=locked(points),
-            tails=locked(pairs[:, 0], np.int64),
-            heads=locked(pairs[:, 1], np.int64),
-            weights=locked(table),
-            turns=locked(free),
+            points=as_read_only(points),
+            tails=as_read_only(pairs[:, 0], np.int64),
+            heads=as_read_only(pairs[:, 1], np.int64),
+            weights=as_read_only(table),
+            turns=as_read_only(free),
             both_ways=both_ways,
         )
 

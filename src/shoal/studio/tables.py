@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.guess import NAMES, guessed
+from shoal.data.guess import NAMES, guess_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +53,7 @@ def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
             f"the table has {table.width} column(s); this room needs {' and '.join(needed)}"
             + (" and a value" if room == "ties" else "")
         )
-    guess = guessed(table, needed + wanted)
+    guess = guess_columns(table, needed + wanted)
     return {
         "columns": list(table.columns),
         "guess": guess,

@@ -18,7 +18,7 @@ from shoal.audit.case import AuditCase, LearnedPair, Sighting, beliefs, witness
 from shoal.audit.exact import least_upper
 from shoal.audit.result import LOSS_TOLERANCE, Finding
 from shoal.core.codec import Floats
-from shoal.core.walk import Coded, Walk, by_value, pushed
+from shoal.core.walk import Coded, Walk, by_value, push_step
 from shoal.noise.laplace import is_zero_sum
 
 LENGTHS = (1024, 4096, 16_384)  # nodes followed; a longer chain is cut, which the model covers too
@@ -171,11 +171,11 @@ def _sums(walk: Walk, start: Floats, nodes: int, tilt: Floats) -> tuple[list[Flo
     with np.errstate(divide="ignore"):
         forward = [np.tile(np.log(start)[:, None], (1, patterns))]
     for node in range(nodes - 1):
-        forward.append(pushed(forward[-1] + _node_tilt(walk, node, tilt), walk.matrix(node)))
+        forward.append(push_step(forward[-1] + _node_tilt(walk, node, tilt), walk.matrix(node)))
     backward = [np.zeros((walk.size, patterns))]
     for node in range(nodes - 1, 0, -1):
         own = _node_tilt(walk, node, tilt)
-        backward.append(pushed(backward[-1] + own, walk.matrix(node - 1).T))
+        backward.append(push_step(backward[-1] + own, walk.matrix(node - 1).T))
     return [f.T for f in forward], [b.T for b in backward[::-1]]
 
 

@@ -35,7 +35,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.progress import in_time, time_over
 from shoal.core.task import as_events
-from shoal.core.walk import Coded, Walk, by_value, forward, pushed
+from shoal.core.walk import Coded, Walk, by_value, forward, push_step
 from shoal.mechanisms.mixture import smooth_laws
 from shoal.noise.laplace import is_zero_sum
 
@@ -116,7 +116,7 @@ def _onward(
     safe = np.where(prior > -math.inf, prior, 0.0)[:, None]
     for last in range(node, nodes):
         if last > node:
-            held = pushed(held, coded.walk.matrix(last - 1))
+            held = push_step(held, coded.walk.matrix(last - 1))
         held = _add_codes(held, coded.codes(last))
         yield EntryLaws(last + 1, entry, prior, np.logaddexp.reduce(held, axis=0) - safe)
 
@@ -451,7 +451,7 @@ def chain_finding(setting: AuditCase) -> Finding:
     if isinstance(path, str):
         raise Refused(path)
     measure = scalar_finding if len(setting.query.labels) == 1 else vector_finding
-    return measure(setting, path.admitted(setting.query))
+    return measure(setting, path.cut_to_length(setting.query))
 
 
 # Families that are not one law: members whose loss can be evaluated, as a lower bound.

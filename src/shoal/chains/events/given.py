@@ -147,20 +147,20 @@ class Given:
         if t >= self.certain_from:
             return RowLaw(move, move > 0, 0.0)
         joint = Wide.of(move).times(self.beta(t + 1))
-        base = self.beta(t).arranged(_upright)
+        base = self.beta(t).map_layout(_upright)
         left = max(self.certain_from - t, 0)
         return RowLaw(joint.over(base), move > 0, self._errors(2 * left + 1))
 
     def ahead_logs(self, t: int) -> Floats:
         """The logarithms of the rows of `ahead`, -inf only where a step is impossible."""
         joint = Wide.of(self.move(t)).times(self.beta(t + 1))
-        return joint.log_over(self.beta(t).arranged(_upright))
+        return joint.log_over(self.beta(t).map_layout(_upright))
 
     def behind(self, t: int) -> RowLaw:
         """P(Y_{t-1} | Y_t = y), whatever happens later: a row for each state of layer t."""
         move = self.move(t - 1).T
         joint = Wide.of(move).times(self.alpha(t - 1))
-        base = self.alpha(t).arranged(_upright)
+        base = self.alpha(t).map_layout(_upright)
         return RowLaw(joint.over(base), move > 0, self._errors(2 * t + 1))
 
     def law(self, t: int) -> RowLaw:

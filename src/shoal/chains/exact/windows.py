@@ -19,7 +19,7 @@ from shoal.core.codec import Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import OutOfTime, time_over
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
-from shoal.core.walk import Walk, reached
+from shoal.core.walk import Walk, reachable_states
 from shoal.mechanisms.mixture import NO_NOISE, WorstOutput, step_over
 from shoal.mechanisms.plans import eta_above
 from shoal.mechanisms.queries import SUMS_ONLY, LinearQuery, linear, too_far
@@ -428,7 +428,7 @@ def _why_slow(task: ChainSum) -> str:
         return "the chain forgets its entries too slowly for its length"
     edges = task.matrices[0] > 0
     alive = np.ones(task.states, np.bool_) if task.initial is None else task.initial > 0
-    alive = reached(alive, edges)
+    alive = reachable_states(alive, edges)
     inner = edges[np.ix_(alive, alive)]
     if len(communicating_classes(inner.astype(np.float64))) > 1:
         return "the chain has states it never comes back to"

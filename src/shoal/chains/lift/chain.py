@@ -48,7 +48,7 @@ from shoal.core.progress import (
     time_limit,
 )
 from shoal.core.task import CUT, LiftedModel, Query
-from shoal.core.walk import KernelSegments, Powers, PowerWalk, reached
+from shoal.core.walk import KernelSegments, Powers, PowerWalk, reachable_states
 from shoal.mechanisms.cone import (
     CEILING,
     STATES_BY_CORNERS,
@@ -130,7 +130,7 @@ class ChainLift(Searched):
             )
         states = np.arange(size)
         if steps.ndim == 2:
-            states = np.flatnonzero(reached(start > 0, steps > 0))
+            states = np.flatnonzero(reachable_states(start > 0, steps > 0))
         chosen = np.ix_(states, states)
         kept = steps if steps.ndim == 3 else steps[chosen]
         return cls(states, start[states], kept, entry.restrict_to(states), length)

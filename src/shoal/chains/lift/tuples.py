@@ -23,7 +23,7 @@ from shoal.chains.lift.side import LiftLoss, LiftSide, Searched, future_side, pa
 from shoal.chains.lift.step import DRIFT, FAINT, Ahead, Behind, EntryMetric, behind
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.walk import UNIT, Powers, reached
+from shoal.core.walk import UNIT, Powers, reachable_states
 from shoal.mechanisms.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
 
 
@@ -70,7 +70,7 @@ class TupleLift(Searched):
         for row in range(len(start)):
             first = row * size % len(start)  # drop the oldest entry, shift the rest
             transition[row, first : first + size] = rows[row]
-        states = np.flatnonzero(reached(start > 0, transition > 0))
+        states = np.flatnonzero(reachable_states(start > 0, transition > 0))
         return cls(tuples[states], start[states], transition[np.ix_(states, states)], unit, length)
 
     @property

@@ -86,7 +86,7 @@ def activity_table(people: int = 8, days: int = 7, seed: int = 1) -> pl.DataFram
 def _person(name: str, days: int, draw: np.random.Generator) -> pl.DataFrame:
     import polars as pl
 
-    habits = _Habits.drawn(draw)
+    habits = _Habits.sample(draw)
     states: list[str] = []
     for day in range(days):
         states += habits.day(day % 7 >= 5, states[-1] if states else "lie", draw)
@@ -108,7 +108,7 @@ class _Habits:
     sporty: float
 
     @classmethod
-    def drawn(cls, draw: np.random.Generator) -> Self:
+    def sample(cls, draw: np.random.Generator) -> Self:
         return cls(
             wakes=draw.normal(7 * 60, 40),
             sleeps=draw.normal(23 * 60, 40),
@@ -119,13 +119,13 @@ class _Habits:
     def day(self, weekend: bool, before: str, draw: np.random.Generator) -> list[str]:
         """The activity of each of 1,440 minutes."""
         day: list[str] = []
-        for habit, end in self._parts(weekend, draw):
+        for habit, end in self._day_parts(weekend, draw):
             missing = min(int(end), MINUTES) - len(day)
             if missing > 0:
                 day += stays(habit, missing, day[-1] if day else before, draw)
         return day
 
-    def _parts(self, weekend: bool, draw: np.random.Generator) -> list[tuple[Habit, float]]:
+    def _day_parts(self, weekend: bool, draw: np.random.Generator) -> list[tuple[Habit, float]]:
         """What the day is made of, each part with the minute at which it ends."""
         wakes = self.wakes + draw.normal(75 if weekend else 0, 15)
         sleeps = max(self.sleeps + draw.normal(30 if weekend else 0, 20), wakes + 600)
@@ -184,7 +184,11 @@ def phone_table(
     frames = []
     for person in range(people):
         draw = generator(seed, person)
-        states = [state for day in range(days) for state in _day(day, slots, slot_minutes, draw)]
+        states = [
+            state
+            for day in range(days)
+            for state in _contexts_of_day(day, slots, slot_minutes, draw)
+        ]
         frames.append(
             pl.DataFrame({"series": [f"phone-{person + 1}"] * len(states), "state": states})
             .with_row_index("slot")
@@ -198,7 +202,9 @@ def phone_table(
     return pl.concat(frames).select("series", "time", "state")
 
 
-def _day(day: int, slots: int, slot_minutes: int, draw: np.random.Generator) -> list[str]:
+def _contexts_of_day(
+    day: int, slots: int, slot_minutes: int, draw: np.random.Generator
+) -> list[str]:
     """The contexts of one day; visits last minutes drawn around their usual length."""
     plan = _workday(draw) if day % 7 < 5 else _weekend(draw)
     contexts: list[str] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.core.codec import Floats, Ints, locked
+from shoal.core.codec import Floats, Ints, as_read_only
 from shoal.core.errors import InputError
 from shoal.data.synthetic.series import MONDAY, at_least_one, generator
 from shoal.data.table import Dataset, cut
@@ -34,8 +34,8 @@ class ContactNetwork:
     kinds: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "household", locked(self.household, np.int64))
-        object.__setattr__(self, "edges", locked(self.edges, np.int64))
+        object.__setattr__(self, "household", as_read_only(self.household, np.int64))
+        object.__setattr__(self, "edges", as_read_only(self.edges, np.int64))
 
     def named_edges(self) -> tuple[tuple[str, str], ...]:
         """Each contact as a pair of names."""
@@ -119,9 +119,9 @@ class MapWalk:
     west: float = WEST
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "latitude", locked(self.latitude))
-        object.__setattr__(self, "longitude", locked(self.longitude))
-        object.__setattr__(self, "cells", locked(self.cells, np.int64))
+        object.__setattr__(self, "latitude", as_read_only(self.latitude))
+        object.__setattr__(self, "longitude", as_read_only(self.longitude))
+        object.__setattr__(self, "cells", as_read_only(self.cells, np.int64))
 
     def label(self, cell: int) -> str:
         """The name of a cell as a state: "r3c11"."""
@@ -163,7 +163,7 @@ def map_walk(
     draw = generator(seed, 0)
     extent = np.array([rows, columns]) * cell_m
     places = draw.uniform(0.05, 0.95, (6, 2)) * extent
-    path = np.concatenate([_day(places, draw) for _ in range(days)])
+    path = np.concatenate([_positions_of_day(places, draw) for _ in range(days)])
     path = np.clip(path + draw.normal(0, JITTER_M, path.shape), 0, np.nextafter(extent, 0))
     cells = np.minimum((path // cell_m).astype(np.int64), np.array([rows, columns]) - 1)
     narrow = np.cos(np.radians(SOUTH))
@@ -177,7 +177,7 @@ def map_walk(
     )
 
 
-def _day(places: Floats, draw: np.random.Generator) -> Floats:
+def _positions_of_day(places: Floats, draw: np.random.Generator) -> Floats:
     """1,440 positions in metres from the corner: home, work, an errand or two, home."""
     errands = [int(i) for i in draw.integers(2, len(places), size=2)]
     stops = [(0, 8 * 60.0), (1, 4 * 60.0), (errands[0], 40.0), (1, 4 * 60.0), (errands[1], 60.0)]
@@ -225,9 +225,9 @@ class FriendsPlaces:
     box: tuple[float, float, float, float]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "venues", locked(self.venues))
-        object.__setattr__(self, "visits", locked(self.visits, np.int64))
-        object.__setattr__(self, "friends", locked(self.friends, np.int64))
+        object.__setattr__(self, "venues", as_read_only(self.venues))
+        object.__setattr__(self, "visits", as_read_only(self.visits, np.int64))
+        object.__setattr__(self, "friends", as_read_only(self.friends, np.int64))
 
     def checkins(self) -> pl.DataFrame:
         """Columns user, time, latitude, longitude and place."""

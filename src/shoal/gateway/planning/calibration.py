@@ -343,11 +343,11 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
 def _checked_plan(stored: str) -> dict[str, Any]:
     """Return a stored plan as `_found` does, after its promise was evaluated again."""
     from shoal.core.registry import dumps
-    from shoal.jobs.job import rechecked
+    from shoal.jobs.job import recheck_plan
     from shoal.spec.fields import parse_stored
 
     named = Path("plan")
-    plan = rechecked(parse_stored(stored, named, "document"), named)
+    plan = recheck_plan(parse_stored(stored, named, "document"), named)
     document = dumps(plan, indent=None)
     return {"plan": plan.fingerprint[:16], "document": document, "told": described(plan)}
 

@@ -122,15 +122,15 @@ class ByTime(Settling):
     """A ledger as it must not be: a step is known by its time, whatever came before it."""
 
     def __init__(self) -> None:
-        self._stored: dict[tuple[str, int], Any] = {}
+        self._stored_outputs: dict[tuple[str, int], Any] = {}
         self.time = 0
 
     def settle(self, charge: Any, sample: Any) -> Any:
         """Draw each time of a subject once."""
         key = charge.subject, self.time
-        if key not in self._stored:
-            self._stored[key] = sample()
-        return self._stored[key]
+        if key not in self._stored_outputs:
+            self._stored_outputs[key] = sample()
+        return self._stored_outputs[key]
 
 
 def run(plan: Plan, reads: Sequence[int], scripted: Scripted, subject: str) -> list[Any]:

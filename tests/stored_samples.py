@@ -269,7 +269,7 @@ def sample_gateway(plans: dict[str, Plan], folder: Path) -> Iterator[dict[str, A
             kind = stream_kind(plan)
             first = plan.task.query.states[0]
             slot = Slot(subject=name, period=DAY, key=f"key of {name}")
-            reading = kind.observed(plan, {"state": first, "context": first})
+            reading = kind.parse_reading(plan, {"state": first, "context": first})
             (result,) = run_batch([kind.step(plan, kind.begin(plan), reading, slot, 0)], ledger)
             state, _ = kind.after(plan, result, status="shown")
             after, told = kind.skip(plan, bytes(state), status="paused")

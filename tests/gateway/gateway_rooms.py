@@ -18,7 +18,7 @@ from shoal.gateway.advance import Reading
 from shoal.gateway.planning.calibration import described, keep_plan
 from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Address, forget, loaded, open_stream, pause, row_of
+from shoal.gateway.streams import Address, forget, load_stream, open_stream, pause, row_of
 from shoal.gateway.tables import OUTPUTS
 from shoal.gateway.vault import Vault, read_keys
 from shoal.places.policy import PolicyGraph
@@ -107,4 +107,4 @@ class Rooms:
 
     @property
     def stream(self) -> Any:
-        return self.store.read(ALL, lambda c: loaded(self.rooms, c, row_of(c, self.where)))
+        return self.store.read(ALL, lambda c: load_stream(self.rooms, c, row_of(c, self.where)))

@@ -20,9 +20,9 @@ from shoal.gateway.machines import stream_kind, whole_of
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import (
     Asked,
+    BatchAborted,
     Closing,
-    Crowd,
-    Spoiled,
+    RequestBatcher,
     close_due,
     next_close,
     run_together,
@@ -141,7 +141,7 @@ def test_who_fails_after_a_charge_takes_the_transaction_along(rooms: Rooms) -> N
         works = [charged("good"), failing()]
         return list(run_together(works, rooms.store.charging(connection)))
 
-    with pytest.raises(Spoiled) as spoiled:
+    with pytest.raises(BatchAborted) as spoiled:
         rooms.store.write(ALL, together)
     assert list(spoiled.value.places) == [1]
     assert isinstance(spoiled.value.error, InputError)
@@ -165,7 +165,7 @@ def test_a_state_that_remembers_goes_on_as_the_same_bytes_do(
 ) -> None:
     built, ledger = plan(name), Noting()
     kind = stream_kind(built)
-    reading = kind.observed(built, {"state": seen, "context": seen})
+    reading = kind.parse_reading(built, {"state": seen, "context": seen})
 
     def follow(as_kept: Any) -> list[Any]:
         coins = SeededRng(7)
@@ -195,7 +195,7 @@ def test_a_state_that_remembers_goes_on_as_the_same_bytes_do(
 def test_what_a_state_remembers_is_no_other_plans() -> None:
     built, other = plan("walk"), plan_of_spec(SPECS["walk"].replace("1.0", "0.5"))
     kind = stream_kind(built)
-    carried = kind.carried(built, kind.begin(built), other)
+    carried = kind.carry_state(built, kind.begin(built), other)
     ledger = Noting()
     run_batch([kind.step(other, carried, 0, Slot(subject="ada", key="key"), 0)], ledger)
     assert ledger.charged == [other]
@@ -250,7 +250,7 @@ def test_a_crowd_gathers_while_others_are_under_way_and_is_bounded() -> None:
         return [InputError("odd") if item % 2 else item for item in items]
 
     async def run() -> list[Any]:
-        crowd: Crowd[int, int] = Crowd(work, waiting=8)
+        crowd: RequestBatcher[int, int] = RequestBatcher(work, waiting=8)
         asked = [asyncio.create_task(crowd.ask(n)) for n in range(10)]
         return await asyncio.gather(*asked, return_exceptions=True)
 

@@ -21,7 +21,7 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.core.stream import Slot
 from shoal.core.task import Task
-from shoal.gateway.advance import LiveStream, Reading, Standing, Work, advance, begun, close
+from shoal.gateway.advance import LiveStream, Reading, Standing, Work, advance, close, start_stream
 from shoal.gateway.clock import steady_clock
 from shoal.gateway.machines import context_curves, stream_kind
 from shoal.gateway.planning.calibration import described, keep_plan
@@ -68,7 +68,9 @@ def contexts(**more: Any) -> Plan:
 def live(plan: Plan) -> LiveStream:
     kind = stream_kind(plan)
     clock = steady_clock(seconds=EVERY, slots=kind.slots(plan), begins=0.0)
-    return begun(LiveStream("uid", "s", "p", plan, kind, clock, "publish", 0, Standing(0, b"")))
+    return start_stream(
+        LiveStream("uid", "s", "p", plan, kind, clock, "publish", 0, Standing(0, b""))
+    )
 
 
 @pytest.fixture
@@ -100,9 +102,9 @@ def passed(
             taken = done(advance(stream, reading, slot * EVERY + 2, names), account)
             assert taken.dead is None
             stream = taken.stream
-        packed = stream.standing.packed()
+        packed = stream.standing.to_bytes()
         assert len(packed) <= room
-        stream = replace(stream, standing=Standing.unpacked(packed))
+        stream = replace(stream, standing=Standing.from_bytes(packed))
         stream, outputs = done(close(stream, (slot + 1) * EVERY, names, 10), account)
         shown += [json.loads(each.body) for each in outputs]
     return stream, shown

@@ -146,7 +146,7 @@ def test_a_clock_behind_the_last_note_is_not_believed_at_the_start(tmp_path: Pat
         wait_until(lambda: (file.read() or pytest.fail("no head")).at > 0)
     noted = file.read()
     assert noted is not None
-    with file.locked():
+    with file.lock():
         file.write(noted._replace(at=time.time() + HOUR))
     gateway = Gateway(house.settings)
     gateway._made_ready()

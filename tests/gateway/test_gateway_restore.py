@@ -209,7 +209,7 @@ def test_a_database_exchanged_under_a_running_gateway_shows_nothing_more(site: S
     wait_until(lambda: site.settings.head_file.read_text() != noted)
     if not site.postgres:  # a file cannot be exchanged while it is open: the head moves instead
         file = HeadFile(site.settings.head_file)
-        with file.locked():
+        with file.lock():
             found = file.read()
             assert found is not None
             file.write(found._replace(number=found.number + 9))

@@ -159,7 +159,7 @@ def test_places_go_on_from_all_that_was_shown() -> None:
     stream = LocationStream.begin(old)
     for steps in range(1, 4):
         stream, _ = stream.read("1")
-        state = kind.carried(old, stream.to_bytes(), new)
+        state = kind.carry_state(old, stream.to_bytes(), new)
         swapped = LocationStream.from_bytes(new, state)
         noise = swapped.machine.prior(swapped.state).noise
         possible = {

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from shoal import __version__
 from shoal.cli.options import option
-from shoal.cli.show import CTRL_C, STOPPED, shortened, tell_when_compiling
+from shoal.cli.show import CTRL_C, STOPPED, shorten, tell_when_compiling
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
 BAD_INPUT, OVER_BUDGET, BROKEN, UNREAD = 2, 3, 1, 141
@@ -211,7 +211,7 @@ def _of_option(error: typer.BadParameter) -> str | None:
 
 
 def _stop(error: Exception | str, code: int) -> None:
-    typer.echo(f"Error: {shortened(str(error))}", err=True)
+    typer.echo(f"Error: {shorten(str(error))}", err=True)
     raise typer.Exit(code)
 
 

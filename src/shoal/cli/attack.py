@@ -37,7 +37,7 @@ MOST_COMPARED = 2000  # entries up to which adversaries who know less or more ar
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackWish:
+class AttackOptions:
     """The options of `shoal attack`: the data, the adversary, the noise and the output.
 
     `model` is the adversary's model in the spec, `adversary` a stored one in its place.
@@ -90,7 +90,7 @@ class AttackWish:
 class AttackView(NamedTuple):
     """How a family is attacked: the function to run, and the optional options that it accepts."""
 
-    run: Callable[[Plan, str, NamedColumns, AttackWish], None]
+    run: Callable[[Plan, str, NamedColumns, AttackOptions], None]
     takes: tuple[str, ...] = ()
 
 
@@ -108,23 +108,23 @@ ONLY_FOR = {
 TRACK = ("latitude", "longitude", "every", "start", "steps")
 
 
-def check_wish(plan: Plan, wish: AttackWish, takes: tuple[str, ...]) -> None:
+def refuse_inapplicable_options(plan: Plan, options: AttackOptions, takes: tuple[str, ...]) -> None:
     """Refuse options that do not apply to this kind of plan."""
     for what, sentence in ONLY_FOR.items():
         given = TRACK if what == "track" else (what,)
-        if what not in takes and any(getattr(wish, name) is not None for name in given):
+        if what not in takes and any(getattr(options, name) is not None for name in given):
             raise InputError(sentence.format(plan.mechanism))
 
 
-def held_by(plan: Plan, wish: AttackWish) -> Model:
+def held_by(plan: Plan, options: AttackOptions) -> Model:
     """Return the adversary's model: a stored one, or one of the spec's."""
-    if wish.adversary is None:
-        return member(plan, wish.model)
+    if options.adversary is None:
+        return member(plan, options.model)
     from shoal.spec.fields import load_model
     from shoal.spec.stored import check_model
 
-    stored: Model = load_model(wish.adversary, "--adversary")
-    check_model(stored, f"--adversary is {str(wish.adversary)!r}")
+    stored: Model = load_model(options.adversary, "--adversary")
+    check_model(stored, f"--adversary is {str(options.adversary)!r}")
     return stored
 
 
@@ -137,8 +137,8 @@ def member(plan: Plan, index: int) -> Model:
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(AttackWish)
-def attack(wish: AttackWish) -> None:
+@options.takes(AttackOptions)
+def attack(options: AttackOptions) -> None:
     """Show what an adversary learns from what is released.
 
     Draws a release of the data under the spec's plan, or a stream of one person's places (for this
@@ -147,21 +147,21 @@ def attack(wish: AttackWish) -> None:
     """
     from shoal.cli.sources import columns_in, load_plan
 
-    if wish.source == SHARED:
+    if options.source == SHARED:
         from shoal.cli.share import attack_shared
 
-        attack_shared(Path(wish.data), as_json=wish.as_json)
+        attack_shared(Path(options.data), as_json=options.as_json)
         return
-    show.check_chart(wish.plot, force=wish.force)
-    _ = wish.secrets  # refused before a plan is made, where the spec that names them is
-    with show.limited(wish.time_limit) as watch:
-        plan, own = load_plan(wish.source)
-        columns = replace(columns_in(wish), every=None).over(own).with_own(wish.data)
-        view = _view_of(plan, wish.model)
-        check_wish(plan, wish, view.takes)
-        if wish.scale is not None:
-            plan = with_scale(plan, wish.scale)
-        view.run(plan, wish.data, columns, wish)
+    show.check_chart(options.plot, force=options.force)
+    _ = options.secrets  # refused before a plan is made, where the spec that names them is
+    with show.limited(options.time_limit) as watch:
+        plan, own = load_plan(options.source)
+        columns = replace(columns_in(options), every=None).over(own).with_own(options.data)
+        view = _view_of(plan, options.model)
+        refuse_inapplicable_options(plan, options, view.takes)
+        if options.scale is not None:
+            plan = with_scale(plan, options.scale)
+        view.run(plan, options.data, columns, options)
     show.say_cut(watch, "the beliefs are those that were known by then")
 
 
@@ -205,28 +205,28 @@ class SeriesAttack(NamedTuple):
     events: tuple[EventBelief, ...]
 
 
-def attack_entries(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+def attack_entries(plan: Plan, data: str, columns: NamedColumns, options: AttackOptions) -> None:
     """Draw a release of one series, or one record of variables, and print what it reveals."""
-    name, records = chosen_records(plan, data, columns, wish.who)
-    held = held_by(plan, wish)
-    if wish.adversary is not None:
+    name, records = chosen_records(plan, data, columns, options.who)
+    held = held_by(plan, options)
+    if options.adversary is not None:
         _check_states(plan, held)
     with show.working("attacking"):
-        release, beliefs, note = _attacked(plan, held, records, wish.seed)
+        release, beliefs, note = _attack_release(plan, held, records, options.seed)
         truth = [int(state) for chain in records.chains for state in chain]
         known = None if note else _by_knowledge(plan, held, records, release)
-        events = _events(plan, release, truth, wish.secrets)
+        events = _event_beliefs(plan, release, truth, options.secrets)
     found = SeriesAttack(name, truth, release, beliefs, note, known, events)
-    if wish.as_json:
-        show.print_json(_object(found))
+    if options.as_json:
+        show.print_json(_attack_object(found))
     else:
         named = getattr(held, "variables", None) or getattr(plan.task.query, "variables", None)
         entries = named or [f"entry {i + 1}" for i in range(len(truth))]
-        lines = _lines(plan, found, entries, wish.scale is None)
+        lines = _attack_lines(plan, found, entries, options.scale is None)
         words = "\n".join(f"{title}: {text}" for title, text in lines)
         show.console().print(show.paragraphs(words))
-    drawn = None if wish.plot is None else belief_chart(beliefs, truth, name)
-    show.write_chart(wish.plot, drawn, as_json=wish.as_json)
+    drawn = None if options.plot is None else belief_chart(beliefs, truth, name)
+    show.write_chart(options.plot, drawn, as_json=options.as_json)
 
 
 def _check_states(plan: Plan, held: Model) -> None:
@@ -249,7 +249,7 @@ def with_scale(plan: Plan, scale: str) -> Plan:
     return replace(plan, mechanism=f"Laplace noise of scale {scale}", body=Additive(query, noise))
 
 
-def _attacked(
+def _attack_release(
     plan: Plan, held: Model, records: Sequences, seed: int
 ) -> tuple[Release, Beliefs, str]:
     """Return a release, the adversary's beliefs after it, and a note of what was left out."""
@@ -291,7 +291,7 @@ def _by_knowledge(
         return None
 
 
-def _lines(
+def _attack_lines(
     plan: Plan, found: SeriesAttack, entries: Sequence[str], planned: bool
 ) -> list[tuple[str, str]]:
     """Return the attack in words, each line with its title; `planned`: the noise is the plan's."""
@@ -312,7 +312,7 @@ def _lines(
             f"{show.odds(learned.log_odds)}.",
         ),
         *_event_lines(found.events),
-        _promised(plan, planned=planned),
+        _promise_text(plan, planned=planned),
         (
             "Best guess",
             f"expected wrong for {errors[0]:.1%} of the entries before and {errors[1]:.1%} after; "
@@ -332,7 +332,7 @@ def _lines(
     return [*lines, ("Note", found.note)] if found.note else lines
 
 
-def _events(
+def _event_beliefs(
     plan: Plan, release: Release, truth: list[int], asked: Secrets | None
 ) -> tuple[EventBelief, ...]:
     """Return the belief before and after in each event that the plan hides or --secrets names."""
@@ -373,7 +373,7 @@ def _event_lines(events: tuple[EventBelief, ...]) -> list[tuple[str, str]]:
     ]
 
 
-def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
+def _promise_text(plan: Plan, *, planned: bool) -> tuple[str, str]:
     """Return the plan's guarantee in words, or that the noise was not calibrated for the spec."""
     from shoal.core.task import each_entry
 
@@ -384,7 +384,7 @@ def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
     return "Promised", f"nothing: the noise was given by --scale. The spec wants {most}."
 
 
-def _object(found: SeriesAttack) -> dict[str, Any]:
+def _attack_object(found: SeriesAttack) -> dict[str, Any]:
     """Return the JSON object of an attack; infinite numbers become null."""
     beliefs, known = found.beliefs, found.known
     learned, rise = beliefs.largest_change(), beliefs.largest_rise()

@@ -42,7 +42,7 @@ Exit code 1 says that a claim is violated: some output tells more than was promi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditWish:
+class AuditOptions:
     """The options of `shoal audit`: what is audited, how a black box is sampled, the output."""
 
     source: options.PlanSource
@@ -86,8 +86,8 @@ class AuditWish:
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(AuditWish)
-def audit(wish: AuditWish) -> None:
+@options.takes(AuditOptions)
+def audit(options: AuditOptions) -> None:
     """Measure what a release really leaks.
 
     Computes the largest change of the odds between two secrets over every model of the spec, every
@@ -96,41 +96,47 @@ def audit(wish: AuditWish) -> None:
     of one entry up to the model's whole length is drawn, and lengths the function fails for are
     left out and named.
     """
-    ways = {"--scale": wish.scale, "--black-box": wish.black_box, "--sampled": wish.sampled or None}
+    ways = {
+        "--scale": options.scale,
+        "--black-box": options.black_box,
+        "--sampled": options.sampled or None,
+    }
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} say what to audit in different ways; give one")
-    if wish.html is not None:
-        show.check_output(wish.html, force=wish.force)
-    with show.limited(wish.time_limit) as watch:
-        sampling = wish.black_box is not None or wish.sampled
-        found: Audit | Estimate = (_sampled if sampling else _computed)(wish)
-    _report(found, wish.html, title=f"Audit of {wish.source.name}", as_json=wish.as_json)
+    if options.html is not None:
+        show.check_output(options.html, force=options.force)
+    with show.limit_time(options.time_limit) as watch:
+        sampling = options.black_box is not None or options.sampled
+        found: Audit | Estimate = (_audit_by_sampling if sampling else _audit_exactly)(options)
+    _print_audit(
+        found, options.html, title=f"Audit of {options.source.name}", as_json=options.as_json
+    )
     if found.violated:
         raise typer.Exit(VIOLATED)
     show.say_cut(watch, "the bounds are those that were known by then")
 
 
-def _computed(wish: AuditWish) -> Audit:
+def _audit_exactly(options: AuditOptions) -> Audit:
     """Audit a plan, or the noise scale of the options, by computing its exact loss."""
     from shoal.audit.exact import audit as measure, audit_noise
 
-    asked, curve = wish.asked(), wish.html is not None
+    asked, curve = options.asked(), options.html is not None
     with show.working("auditing"):
-        if wish.scale is None:
-            return measure(_plan(wish.source), curve=curve, secrets=asked)
-        request = _request(wish.source)
+        if options.scale is None:
+            return measure(_plan(options.source), curve=curve, secrets=asked)
+        request = _request(options.source)
         return audit_noise(
             request.task.query,
             request.task.secrets if asked is None else asked,
             request.task.family,
-            scale=wish.scale,
+            scale=options.scale,
             claimed=request.epsilon() if asked is None else None,
             curve=curve,
         )
 
 
-def _sampled(wish: AuditWish) -> Estimate:
+def _audit_by_sampling(options: AuditOptions) -> Estimate:
     """Audit a plan or a user's function by sampling, and return the estimate with its bounds.
 
     Only a violation can be proved this way. Notes when the function cannot run in parallel.
@@ -139,27 +145,27 @@ def _sampled(wish: AuditWish) -> Estimate:
     from shoal.audit.statistical import audit_black_box
 
     more: dict[str, Any] = {}
-    if wish.black_box is None:
-        release: Any = _plan(wish.source)
+    if options.black_box is None:
+        release: Any = _plan(options.source)
         task = release.task
     else:
-        release, request = load_function(wish.black_box), _request(wish.source)
+        release, request = load_function(options.black_box), _request(options.source)
         task, query = request.task, request.task.query
         more = {"states": query.states, "labels": query.labels, "unit": query.unit}
-        if wish.secrets is None and not hasattr(release, "claimed"):
+        if options.secrets is None and not hasattr(release, "claimed"):
             more["claimed"] = request.epsilon()
-        if wish.workers > 1 and not parallel(as_box(release, query.states)):
+        if options.workers > 1 and not parallel(as_box(release, query.states)):
             typer.echo(f"Note: {ONE_PROCESS}", err=True)
     with show.working("releasing") as progress:
         return audit_black_box(
             release,
-            task.secrets if wish.secrets is None else wish.asked(),
+            task.secrets if options.secrets is None else options.asked(),
             task.family,
-            draws=wish.draws,
-            confidence=wish.confidence,
-            seed=wish.seed,
-            lengths=wish.length,
-            workers=wish.workers,
+            draws=options.draws,
+            confidence=options.confidence,
+            seed=options.seed,
+            lengths=options.length,
+            workers=options.workers,
             progress=progress,
             **more,
         )
@@ -218,7 +224,7 @@ def _request(source: Path) -> Request:
     return read_request(source)
 
 
-def _report(found: Audit | Estimate, html: Path | None, *, title: str, as_json: bool) -> None:
+def _print_audit(found: Audit | Estimate, html: Path | None, *, title: str, as_json: bool) -> None:
     """Print the audit as text or JSON, and write the HTML page if a path is given."""
     if as_json:
         show.print_json(found.as_json())

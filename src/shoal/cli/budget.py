@@ -64,13 +64,13 @@ def budget(
         with open_ledger(ledger, read_only=True) as account:
             found = replace(found, left=left_of(account, subject, period))
     if as_json:
-        show.print_json(_object(found))
+        show.print_json(_budget_object(found))
     else:
         _print(found)
     show.write_chart(plot, None if plot is None else png_of(found), as_json=as_json)
 
 
-def _object(found: Budget) -> dict[str, Any]:
+def _budget_object(found: Budget) -> dict[str, Any]:
     """Return the JSON object of a budget; epsilon and amounts are plain floats."""
     left = found.left
     return {

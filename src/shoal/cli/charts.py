@@ -54,7 +54,7 @@ def _draw_noise(axes: Any, comparison: RowComparison) -> None:
     axes.set_xscale("log")  # the noise of group privacy would leave no room for the others
     axes.set_xlabel(f"mean error of a value, {comparison.plan.task.query.unit} (logarithmic)")
     axes.set_title(f"Noise that gives epsilon = {float(comparison.epsilon):g}")
-    _plain(axes)
+    _hide_frame(axes)
 
 
 def leak_chart(names: Sequence[str], losses: Sequence[float], eta: float, **words: str) -> bytes:
@@ -83,7 +83,7 @@ def draw_leak(
     axes.invert_yaxis()
     axes.set_xlabel(label)
     axes.set_title(title)
-    _plain(axes)
+    _hide_frame(axes)
 
 
 def tour_chart(
@@ -120,7 +120,7 @@ def draw_histograms(
     axes.set_xticks(list(places), labels)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.legend(frameon=False)
-    _plain(axes)
+    _hide_frame(axes)
 
 
 def _figure(width: float, height: float) -> Any:
@@ -136,6 +136,6 @@ def _png(figure: Any, dpi: int = 150) -> bytes:
     return buffer.getvalue()
 
 
-def _plain(axes: Any) -> None:
+def _hide_frame(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.12)

@@ -138,7 +138,7 @@ def demo(
     release and a chart, ready for the other commands; a second run replaces these files.
     """
     from shoal.audit.exact import audit
-    from shoal.cli.leak import measured
+    from shoal.cli.leak import measure_loss
     from shoal.data.write import check_writable
 
     def tell(title: str, story: Callable[..., None], *parts: Any) -> None:
@@ -154,7 +154,7 @@ def demo(
         scene = setting()
     tell("1. One person's day", scene_story, scene)
     with show.working("measuring the leak"):
-        leak = measured(scene.model, EPSILON)
+        leak = measure_loss(scene.model, EPSILON)
         broken = audit(ordinary(scene))
     tell("2. What an ordinary private release leaks", leak_story, scene, leak, broken)
     with show.working("calibrating"):
@@ -168,7 +168,7 @@ def demo(
     files = write_files(out, scene, comparison, release)
     chart = _chart(out, scene, comparison, release, leak)
     if as_json:
-        show.print_json(_object(leak, comparison, release, audited, {**files, "chart": chart}))
+        show.print_json(_demo_object(leak, comparison, release, audited, {**files, "chart": chart}))
     tell("What is left behind", _files_story, files, chart)
 
 
@@ -268,7 +268,7 @@ def _files_story(files: dict[str, Path], chart: Path | None) -> None:
     typer.echo(f"Or look at it in a browser:\n  make studio, or: shoal studio {files['data']}")
 
 
-def _object(
+def _demo_object(
     leak: dict[str, Any],
     comparison: RowComparison,
     release: Release,

@@ -48,7 +48,7 @@ NOT_PRIVATE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitWish:
+class FitOptions:
     """The options of `shoal fit`: rows, model, output, and those of maps or days alone."""
 
     data: options.DataPaths
@@ -179,8 +179,8 @@ def _refuse_idle(given: dict[str, object], kind: str, option: str) -> None:
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(FitWish)
-def fit(wish: FitWish) -> None:
+@options.takes(FitOptions)
+def fit(options: FitOptions) -> None:
     """Fit a Markov chain to data and store it as a model.
 
     Counts transitions inside chains, says in words whether a Markov chain is a fair description,
@@ -199,47 +199,47 @@ def fit(wish: FitWish) -> None:
     from shoal.cli.sources import columns_in
     from shoal.core.family import only_act
 
-    wish.check()
-    named = replace(columns_in(wish), every=None)  # of maps a step, not the calendar
-    columns, spec = named.with_own(wish.data), wish.spec
+    options.check()
+    named = replace(columns_in(options), every=None)  # of maps a step, not the calendar
+    columns, spec = named.with_own(options.data), options.spec
     if spec is not None:
-        check_output(spec, force=wish.force)
-    if wish.grid is wish.slot is None:
-        columns = _binned(wish, columns)
-    if wish.grid is not None:
-        only_act("fit_map")(wish, columns)
+        check_output(spec, force=options.force)
+    if options.grid is options.slot is None:
+        columns = _with_bin_edges(options, columns)
+    if options.grid is not None:
+        only_act("fit_map")(options, columns)
         write: Any = write_map_spec
-    elif wish.slot is not None:
-        own = wish.some("slot", "hours", "spread", "smoothing")
-        told = wish.some("as_json", "force")
-        only_act("fit_contexts")(wish.data, wish.out, columns, own, **told)
+    elif options.slot is not None:
+        own = options.some("slot", "hours", "spread", "smoothing")
+        flags = options.some("as_json", "force")
+        only_act("fit_contexts")(options.data, options.out, columns, own, **flags)
         write = write_day_spec
     else:
         if spec is not None:
-            check_spec(wish.group)
-        _fit_chains(wish, columns)
+            check_spec(options.group)
+        _fit_chains(options, columns)
         write = write_spec
     if spec is not None:
-        if wish.places is not None:
-            own = wish.some("places", "same", "within")
+        if options.places is not None:
+            own = options.some("places", "same", "within")
             write = partial(write_map_spec, policy=policy_of_places(spec, **own))
-        write(spec, wish.out, columns, wish.data, as_json=wish.as_json)
-        if wish.inline:
-            put_model_inside(spec, wish.out)
+        write(spec, options.out, columns, options.data, as_json=options.as_json)
+        if options.inline:
+            put_model_inside(spec, options.out)
 
 
 MAX_NUMBERS = {False: 64, True: 256}  # as states without bins: of any numbers, of whole ones
 
 
-def _binned(wish: FitWish, columns: NamedColumns) -> NamedColumns:
+def _with_bin_edges(options: FitOptions, columns: NamedColumns) -> NamedColumns:
     """Return the columns with the edges of equal bins of a public range."""
     if columns.state is None:
         raise InputError(
             "no column of states is named; give --state COLUMN, or --grid KM for a map of "
-            f"positions ({see(wish.data)})"
+            f"positions ({see(options.data)})"
         )
-    if wish.range is None:
-        if wish.bins is not None and wish.bins.isdigit():
+    if options.range is None:
+        if options.bins is not None and options.bins.isdigit():
             typer.echo(
                 "NOTE: the edges of the bins are found in the data and tell about it; state what "
                 "can occur with --range LOW,HIGH, and they do not.",
@@ -249,8 +249,8 @@ def _binned(wish: FitWish, columns: NamedColumns) -> NamedColumns:
     from shoal.data.read import unit_in
     from shoal.data.rows import DEFAULT_BINS, edges_of_range, write_edge
 
-    count = DEFAULT_BINS if wish.bins is None else int(wish.bins)
-    edges = edges_of_range(wish.range, count, unit_in(wish.data, wish.where))
+    count = DEFAULT_BINS if options.bins is None else int(options.bins)
+    edges = edges_of_range(options.range, count, unit_in(options.data, options.where))
     return replace(columns, bins=",".join(map(write_edge, edges)))
 
 
@@ -302,56 +302,56 @@ def note_one_series(series: str | None, people: int) -> None:
         )
 
 
-def _fit_chains(wish: FitWish, columns: NamedColumns) -> None:
+def _fit_chains(options: FitOptions, columns: NamedColumns) -> None:
     """Fit, check, write and report a chain for all data, or one for each group."""
     from shoal.cli.sources import note_pauses, read_data
     from shoal.core.registry import dumps
     from shoal.data.write import atomic_write
 
-    dataset = read_data(wish.data, columns)
+    dataset = read_data(options.data, columns)
     _refuse_many_numbers(dataset.states, columns)
-    if wish.spec is not None and wish.length is None:
-        wish = replace(wish, length=dataset.longest)
+    if options.spec is not None and options.length is None:
+        options = replace(options, length=dataset.longest)
         typer.echo(
             f"NOTE: the model covers chains of up to {dataset.longest:,} entries, as many as the "
             "longest one of the data; a release of a longer one is refused. Give --length to cover "
             "longer ones.",
             err=True,
         )
-    parts = _parts(dataset, wish.data, columns, wish.group)
-    paths = _paths(wish.out, list(parts), grouped=wish.group is not None)
+    parts = _sequences_by_group(dataset, options.data, columns, options.group)
+    paths = _model_paths(options.out, list(parts), grouped=options.group is not None)
     for path in paths.values():
-        check_output(path, force=wish.force)
+        check_output(path, force=options.force)
     with show.working("fitting"):
-        chains, checks = _fitted(parts, wish)
+        chains, checks = _fit_parts(parts, options)
     note_one_series(columns.series, len(dataset.names))
     note_twins(dataset.states)
-    note_pauses(wish.data, columns)
+    note_pauses(options.data, columns)
     for name, path in paths.items():
         atomic_write(path, dumps(chains[name]) + "\n")
-    if wish.as_json:
-        rows = [_row(name, paths[name], chains[name], checks[name]) for name in parts]
+    if options.as_json:
+        rows = [_model_object(name, paths[name], chains[name], checks[name]) for name in parts]
         show.print_json({"models": rows, "private": False})
     else:
         _print(dataset, paths, checks)
 
 
-def _fitted(
-    parts: dict[str, Sequences], wish: FitWish
+def _fit_parts(
+    parts: dict[str, Sequences], options: FitOptions
 ) -> tuple[dict[str, Any], dict[str, FitCheck]]:
     """Return a chain for each part, and the check of the chain of order 1."""
     from shoal.chains.fit import fit_groups, fit_order
     from shoal.chains.fit_check import check_fit
 
-    law = wish.some("smoothing", "length", "initial")
+    law = options.some("smoothing", "length", "initial")
     chains: dict[str, Any] = dict(fit_groups(parts, **law))
     checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}
-    if wish.order != 1:
-        chains = {name: fit_order(data, order=wish.order, **law) for name, data in parts.items()}
+    if options.order != 1:
+        chains = {name: fit_order(data, order=options.order, **law) for name, data in parts.items()}
     return chains, checks
 
 
-def _parts(
+def _sequences_by_group(
     dataset: Dataset, data: list[str], columns: NamedColumns, group: str | None
 ) -> dict[str, Sequences]:
     """Return the sequences of each group over the same states; without `group`, of the group ""."""
@@ -368,7 +368,7 @@ def _parts(
     return split_by(dataset, labels, group)
 
 
-def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
+def _model_paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
     """Return the file of each group's model: `out` itself, or with --group one file per name.
 
     Refuses a suffix other than .json, and groups whose names give the same file name.
@@ -386,7 +386,7 @@ def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
     return paths
 
 
-def _row(name: str, path: Path, chain: Any, check: FitCheck) -> dict[str, Any]:
+def _model_object(name: str, path: Path, chain: Any, check: FitCheck) -> dict[str, Any]:
     """Return a model's JSON object: `transition` for order 1, `conditional` for higher orders."""
     matrix = "transition" if hasattr(chain, "transition") else "conditional"
     return {
@@ -432,7 +432,7 @@ FitColumn = Annotated[str | None, option("COLUMN", "As in `shoal fit`.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckWish:
+class CheckOptions:
     """The options of `shoal check`: a stored model and the data it is compared with."""
 
     model: Annotated[Path, options.argument("MODEL", "A chain, as `shoal fit` writes it.")]
@@ -451,8 +451,8 @@ class CheckWish:
 
 
 @check_app.command(epilog=CHECK_EXAMPLES)
-@options.takes(CheckWish)
-def check(wish: CheckWish) -> None:
+@options.takes(CheckOptions)
+def check(options: CheckOptions) -> None:
     """Say whether a model describes data it was not fitted on.
 
     Says how well the model predicts the data beside chains of order 0, 1 and 2 of the data's own,
@@ -461,11 +461,11 @@ def check(wish: CheckWish) -> None:
     from shoal.chains.held_out import check_held_out
     from shoal.cli.sources import columns_in, read_data
 
-    chain = _stored_chain(wish.model)
-    dataset = read_data(wish.data, columns_in(wish).with_own(wish.data), chain.states)
+    chain = _stored_chain(options.model)
+    dataset = read_data(options.data, columns_in(options).with_own(options.data), chain.states)
     with show.working("checking"):
         found = check_held_out(dataset.sequences(chain.states), chain)
-    if wish.as_json:
+    if options.as_json:
         show.print_json(_held_out_json(found))
         return
     screen = show.console()

@@ -108,7 +108,7 @@ def write_map_spec(
     release = f"release {{name}} {shlex.join(data)} -o {path.stem}-released.geojson"
     text = text.replace(f"{echo}| shoal stream {{name}}", f"shoal {release}")
     names = {"lat": columns.latitude, "lon": columns.longitude, "series": columns.series}
-    said = _said(columns, "time", "gap")
+    said = _spec_columns(columns, "time", "gap")
     own = f"{_data(names | said)}\n[[model]]\nfile = {_beside(path, model)}\n\n"
     text = text[: text.index("[data]")] + own + text[text.index("[secrets]") :]
     _written(path, text, ("plan {name}", release), as_json=as_json)
@@ -123,11 +123,11 @@ def write_day_spec(
     day = loads(model.read_text(encoding="utf-8"))
     rarest = day.states[int(sum(day.marginals()).argmin())]
     text = template("contexts")
-    said = _said(columns, "state", "series", "time")
+    said = _spec_columns(columns, "state", "series", "time")
     own = f"{_data(said)}\n[[model]]\nfile = {_beside(path, model)}\n\n"
     text = text[: text.index("[[model]]")] + own + text[text.index("[secrets]") :]
     hides = f" It hides {rarest!r}, the rarest context: name under [secrets] what must stay hidden."
-    text = text.replace('["clinic"]', f"[{_quoted(rarest)}]", 1)
+    text = text.replace('["clinic"]', f"[{_quote(rarest)}]", 1)
     attack = f"attack {{name}} {shlex.join(data)}"
     _written(path, text, ("plan {name}", attack), as_json=as_json, more=hides)
 
@@ -136,7 +136,7 @@ def write_spec(
     path: Path, model: Path, columns: NamedColumns, data: Sequence[str], *, as_json: bool
 ) -> None:
     """Write a spec of a histogram of the states under the model, from the same columns."""
-    said = _said(columns, "state", "series", "time", "gap")
+    said = _spec_columns(columns, "state", "series", "time", "gap")
     text = FITTED.replace("{data}", _data(said)).replace("{model}", _beside(path, model))
     release = f"release {{name}} {shlex.join(data)} -o {path.stem}-release.json"
     text = text.replace("{release}", release)
@@ -153,10 +153,10 @@ def put_model_inside(path: Path, model: Path) -> None:
     stored = dumps(load_model(model, "model"), indent=None)
     named = f"file = {_beside(path, model)}"
     assert named in text, "the spec was written for this model"
-    atomic_write(path, text.replace(named, f"stored = {_quoted(stored)}", 1))
+    atomic_write(path, text.replace(named, f"stored = {_quote(stored)}", 1))
 
 
-def _said(columns: NamedColumns, *names: str) -> dict[str, str | None]:
+def _spec_columns(columns: NamedColumns, *names: str) -> dict[str, str | None]:
     """Return some columns and options of raw rows by their keys in a spec."""
     named = {name: getattr(columns, name) for name in (*names, "missing", "tz", "where", "sep")}
     return {**named, "time_unit": columns.unit}
@@ -164,14 +164,14 @@ def _said(columns: NamedColumns, *names: str) -> dict[str, str | None]:
 
 def _data(said: dict[str, str | None]) -> str:
     """Return the section [data] of a spec."""
-    lines = [f"{name} = {_quoted(value)}\n" for name, value in said.items() if value is not None]
+    lines = [f"{name} = {_quote(value)}\n" for name, value in said.items() if value is not None]
     return f"[data]\n{''.join(lines)}"
 
 
 def _beside(path: Path, model: Path) -> str:
     """Return the model's path as a spec at `path` names it: the bare name in the same folder."""
     where = model.resolve()
-    return _quoted(where.name if where.parent == path.resolve().parent else str(where))
+    return _quote(where.name if where.parent == path.resolve().parent else str(where))
 
 
 def _written(
@@ -186,7 +186,7 @@ def _written(
         typer.echo("\n".join([f"The spec is in {path}.{more} Try:", *named]))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a quoted TOML string; TOML accepts the quoting of JSON."""
     import json
 

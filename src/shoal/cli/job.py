@@ -14,7 +14,7 @@ from shoal.core.errors import BudgetError, DataError, InputError
 from shoal.core.numbers import significant
 
 if TYPE_CHECKING:
-    from shoal.cli.release import ReleaseWish
+    from shoal.cli.release import ReleaseOptions
     from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
     from shoal.jobs.inputs import Layout
@@ -74,7 +74,7 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: options.AsJson =
     stored = load_job(folder, ledger=ledger)
     for plan in stored.plans.values():
         recheck_plan(plan, stored.notes / "plans")
-    with _told_how_to_resume(folder):
+    with _print_resume_on_stop(folder):
         report = _done(stored, stored.engine, "resume")
     tell(stored, report, as_json=as_json)
     check_released(report)
@@ -93,76 +93,78 @@ def _done(made: Job, engine: str, act: str) -> JobReport:
         return getattr(local, act)(made, notify=notify)  # type: ignore[no-any-return]
 
 
-def start(wish: ReleaseWish, by: str) -> None:
+def start(options: ReleaseOptions, by: str) -> None:
     """Run `shoal release --by`: one release for each value of a column."""
     from shoal.cli.sources import NamedColumns, columns_in
     from shoal.jobs.job import Job, job_plans
 
-    _check(wish)
-    if len(wish.data) > 1:
+    _refuse_inapplicable_options(options)
+    if len(options.data) > 1:
         raise InputError(
-            f"{len(wish.data)} files are named, and a job takes one pattern or folder; put the "
+            f"{len(options.data)} files are named, and a job takes one pattern or folder; put the "
             "pattern in quotes, such as 'in/*.parquet'"
         )
-    columns = columns_in(wish)
+    columns = columns_in(options)
 
     def parts(data: DataSection | None) -> bool:
         said = columns.over(NamedColumns.of(data))
-        return said.parts or (wish.period_column is not None and said.periods == "parts")
+        return said.parts or (options.period_column is not None and said.periods == "parts")
 
     with show.working("calibrating"):
-        plans, section = job_plans(wish.source, parts=parts)
+        plans, section = job_plans(options.source, parts=parts)
     named = columns.over(NamedColumns.of(section))
-    layout = _layout(named, wish, plans, by)
-    with _no_empty_folder(wish.out):
+    layout = _layout(named, options, plans, by)
+    with _no_empty_folder(options.out):
         made = Job.of(
-            plans[""] if wish.group is None and "" in plans else plans,
-            wish.data[0],
-            out=wish.out,
+            plans[""] if options.group is None and "" in plans else plans,
+            options.data[0],
+            out=options.out,
             layout=layout,
-            name=wish.key,
-            ledger=wish.ledger,
-            period=wish.period,
-            requester=wish.requester,
-            skip_bad=wish.bad_files == "skip",
-            seed=wish.seed,
+            name=options.key,
+            ledger=options.ledger,
+            period=options.period,
+            requester=options.requester,
+            skip_bad=options.bad_files == "skip",
+            seed=options.seed,
         )
-        wish.warn_of_seed()
-        with _told_how_to_resume(wish.out):
-            report = _done(made, wish.engine, "run")
-    tell(made, report, as_json=wish.as_json)
+        options.warn_of_seed()
+        with _print_resume_on_stop(options.out):
+            report = _done(made, options.engine, "run")
+    tell(made, report, as_json=options.as_json)
     check_released(report)
 
 
-def _check(wish: ReleaseWish) -> None:
+def _refuse_inapplicable_options(options: ReleaseOptions) -> None:
     """Refuse options that do not apply to a job, and names that mean nothing."""
-    if wish.bad_files not in ("stop", "skip"):
-        raise InputError(f"--bad-files is {wish.bad_files!r}; it must be 'stop' or 'skip'")
-    if wish.engine not in ("local", "spark"):
-        raise InputError(f"--engine is {wish.engine!r}; it must be 'local' or 'spark'")
-    if wish.subject:
+    if options.bad_files not in ("stop", "skip"):
+        raise InputError(f"--bad-files is {options.bad_files!r}; it must be 'stop' or 'skip'")
+    if options.engine not in ("local", "spark"):
+        raise InputError(f"--engine is {options.engine!r}; it must be 'local' or 'spark'")
+    if options.subject:
         raise InputError(
-            f"--subject is {wish.subject!r}, but --by charges each value of {wish.by!r} under its "
+            f"--subject is {options.subject!r}, but --by charges each value of {options.by!r} under its "
             "own name; drop it"
         )
-    if wish.together is not None:
+    if options.together is not None:
         raise InputError("--together and --each do not go with --by: each subject gets a release")
-    if wish.plot or wish.workers > 1:
+    if options.plot or options.workers > 1:
         raise InputError("--plot and --workers do not go with --by; drop them")
-    if wish.every and wish.period_column:
+    if options.every and options.period_column:
         raise InputError("--every and --period-column both name periods; drop one of them")
-    if wish.ledger is None and (wish.key or wish.period or wish.requester or wish.members):
+    if options.ledger is None and (
+        options.key or options.period or options.requester or options.members
+    ):
         raise InputError(
             "--key, --period, --requester and --members are the ledger's; name --ledger too"
         )
-    if wish.group is not None and not wish.source.is_dir():
+    if options.group is not None and not options.source.is_dir():
         raise InputError(
-            f"--group is {wish.group!r}, so SPEC must be a folder with a spec for each group, "
-            f"named after it; {str(wish.source)!r} is none"
+            f"--group is {options.group!r}, so SPEC must be a folder with a spec for each group, "
+            f"named after it; {str(options.source)!r} is none"
         )
 
 
-def _members(who: str | None, series: str | None) -> str | None:
+def _charged_members(who: str | None, series: str | None) -> str | None:
     """Return whom a job charges beside its subjects: "series", "everybody" or None."""
     if who is None or who in ("everybody", "nobody"):
         return who if who == "everybody" else None
@@ -187,11 +189,13 @@ def _no_empty_folder(out: Path) -> Iterator[None]:
         raise
 
 
-def _told_how_to_resume(out: Path) -> AbstractContextManager[None]:
+def _print_resume_on_stop(out: Path) -> AbstractContextManager[None]:
     return show.on_stop(f"Go on with `shoal job resume {out}`; no subject is released twice.")
 
 
-def _layout(columns: NamedColumns, wish: ReleaseWish, plans: Mapping[str, Plan], by: str) -> Layout:
+def _layout(
+    columns: NamedColumns, options: ReleaseOptions, plans: Mapping[str, Plan], by: str
+) -> Layout:
     """Return the layout of a job from the columns, the options and what its plans ask for.
 
     `by` is the column of the subject. Refused when no column of states, coordinates or numbers
@@ -208,10 +212,13 @@ def _layout(columns: NamedColumns, wish: ReleaseWish, plans: Mapping[str, Plan],
             "no column of states is named; give [data] state (on a map: lat and lon) in the spec, "
             "or --state COLUMN (--lat and --lon)"
         )
-    told: dict[str, Any] = {**columns.raw, **calendar(plans, columns.time, wish.period_column)}
+    columns_and_calendar: dict[str, Any] = {
+        **columns.raw,
+        **calendar(plans, columns.time, options.period_column),
+    }
     return Layout(
         by=by,
-        members=_members(wish.members, columns.series),
+        members=_charged_members(options.members, columns.series),
         state=None if numbers else columns.state,
         latitude=columns.latitude,
         longitude=columns.longitude,
@@ -219,10 +226,10 @@ def _layout(columns: NamedColumns, wish: ReleaseWish, plans: Mapping[str, Plan],
         series=columns.series,
         time=columns.time,
         gap=None if columns.gap is None else parse_duration(columns.gap),
-        group=wish.group,
-        period=wish.period_column,
+        group=options.group,
+        period=options.period_column,
         periods=columns.periods,
-        **told,
+        **columns_and_calendar,
     )
 
 
@@ -255,7 +262,7 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
         show.print_json({"path": str(made.out), "job": made.name, **report.as_dict()})
         return
     screen = show.console()
-    screen.print(show.paragraphs("\n".join(_lines(made, report))))
+    screen.print(show.paragraphs("\n".join(_report_lines(made, report))))
     if report.refusals:
         rows = [
             (f"{units:,}", f"{rows:,}", reason) for reason, (units, rows) in report.refusals.items()
@@ -280,7 +287,7 @@ def check_released(report: JobReport) -> None:
         raise DataError(f"nothing was released: {reason}; mend the data and start another job")
 
 
-def _lines(made: Job, report: JobReport) -> Iterator[str]:
+def _report_lines(made: Job, report: JobReport) -> Iterator[str]:
     """Yield the report of a job as titled lines: progress, rows, faults and the privacy spent."""
     state = "finished" if report.finished else "not finished; go on with `shoal job resume`"
     yield f"Job: {made.name}, {state}, in {made.out}"
@@ -299,8 +306,8 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
             "nearest state; check the map, and that latitudes and longitudes are not swapped"
         )
     if report.bad_rows:
-        told = ", ".join(f"{count:,} with {why}" for why, count in report.bad_rows.items())
-        yield f"Bad rows: {told}; listed by file and row in {made.notes / 'bad_rows.jsonl'}"
+        bad_counts = ", ".join(f"{count:,} with {why}" for why, count in report.bad_rows.items())
+        yield f"Bad rows: {bad_counts}; listed by file and row in {made.notes / 'bad_rows.jsonl'}"
     for spent in report.spend:
         eta = "" if spent["eta_each"] is None else f", eta {float(Fraction(spent['eta_each'])):.4g}"
         # a stream of places is charged at every step, not once

@@ -53,14 +53,14 @@ def leak(
     show.check_chart(plot, force=force)
     request = read_request(spec)
     stream = act_of("show_leak", request.task.secrets, request.task.query)
-    with show.limited(time_limit) as watch:
+    with show.limit_time(time_limit) as watch:
         if stream is None:
             found, bars = _of_entries(request, eta, as_json=as_json)
         else:
-            told: StreamLeak = stream(request, eta)
-            found, bars = told.found, told.bars
+            found_leak: StreamLeak = stream(request, eta)
+            found, bars = found_leak.found, found_leak.bars
             if not as_json:
-                _print_stream(told)
+                _print_stream(found_leak)
     if as_json:
         show.print_json(found)
     if plot is not None:
@@ -76,11 +76,15 @@ def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> tuple[di
     """Print what a release that is eta-DP per entry leaks; return its JSON object and bars."""
     with show.working("measuring"):
         level = request.epsilon() if eta is None else positive(eta, "--eta")
-        rows = [measured(model, level, request.task.secrets) for model in request.task.family]
+        rows = [measure_loss(model, level, request.task.secrets) for model in request.task.family]
     if not as_json:
         print_leak(request.task, level, rows)
     names = [_title(i, rows) for i in range(len(rows))]
-    return _object(request.task, level, rows), (names, [row["loss"] for row in rows], float(level))
+    return _leak_object(request.task, level, rows), (
+        names,
+        [row["loss"] for row in rows],
+        float(level),
+    )
 
 
 class StreamLeak(NamedTuple):
@@ -113,7 +117,7 @@ def _axis(task: Task) -> dict[str, str]:
     return {} if label is None else {"label": label, "title": "What an ordinary stream leaks"}
 
 
-def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:
+def measure_loss(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:
     """Return the loss of an eta-DP release under one model, and the bound of group privacy."""
     from shoal.mechanisms.lift import leakage
 
@@ -147,7 +151,7 @@ def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
             show.bar(value, longest, ascii_only=plain),
             note,
         )
-        for name, value, note in _lines(level, rows)
+        for name, value, note in _bar_lines(level, rows)
     ]
     screen.print(show.table(("", "epsilon", "", "holds"), cells, numbers=(1,)))
 
@@ -156,20 +160,22 @@ def _promise(task: Task, level: float) -> str:
     """Return in words what an ordinary release promises, and which adversary learns more."""
     from shoal.events.secrets import Events
 
-    told = f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
+    beginning = (
+        f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
+    )
     if isinstance(task.secrets, Events):
         return (
-            f"{told}about one entry change by more than {show.odds(level)} when all others are "
+            f"{beginning}about one entry change by more than {show.odds(level)} when all others are "
             f"known. It says nothing about {task.secrets.describe()}; what it tells of that is "
             "bounded by how entries depend on each other:"
         )
     return (
-        f"{told}about {task.secrets.subject} change by more than {show.odds(level)}, as long as "
+        f"{beginning}about {task.secrets.subject} change by more than {show.odds(level)}, as long as "
         "entries do not depend on each other. Somebody who knows how they do learns more:"
     )
 
 
-def _lines(level: float, rows: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
+def _bar_lines(level: float, rows: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
     """Return name, epsilon and meaning of every bar."""
     lines = [("promised", level, "if entries were independent")]
     for i, row in enumerate(rows):
@@ -186,7 +192,7 @@ def _title(index: int, rows: list[dict[str, Any]]) -> str:
     return "proved" if len(rows) == 1 else f"model[{index}]"
 
 
-def _object(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _leak_object(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the JSON object of the leak of every model; infinite losses become null."""
     worst = max(row["loss"] for row in rows)
     return {

@@ -38,12 +38,12 @@ def new_app() -> typer.Typer:
     return typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-def takes(wish: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]:
+def takes(options: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]:
     """Return a decorator that makes a command whose arguments and options are the fields of `wish`.
 
     A field without an annotation for typer is no option; it keeps its default.
     """
-    hints = get_type_hints(wish, include_extras=True)
+    hints = get_type_hints(options, include_extras=True)
     parameters = [
         Parameter(
             field.name,
@@ -51,22 +51,22 @@ def takes(wish: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]
             default=Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(wish)  # type: ignore[arg-type]
+        for field in fields(options)  # type: ignore[arg-type]
         if hasattr(hints[field.name], "__metadata__")
     ]
 
-    def made(command: Callable[[W], None]) -> Callable[..., None]:
+    def make_command(command: Callable[[W], None]) -> Callable[..., None]:
         """Return a function that builds the dataclass of the options and calls `command`."""
 
         @wraps(command)
         def run(**given: Any) -> None:
-            command(wish(**given))
+            command(options(**given))
 
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = hints
         return run
 
-    return made
+    return make_command
 
 
 SpecPath = Annotated[Path, argument("SPEC", "The spec, a TOML file; `shoal init` writes one.")]

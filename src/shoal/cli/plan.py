@@ -215,7 +215,7 @@ def plan(
     show.check_chart(plot, force=force)
     request = read_request(spec)
     exported = None if export is None else _exported(spec)
-    limit = show.limited(time_limit)
+    limit = show.limit_time(time_limit)
     with limit as watch, show.working("calibrating"), request.limited(time_limit):
         comparison = compare(
             request.task, request.epsilon(), request.mechanism, every_row=compare_all
@@ -317,7 +317,7 @@ def print_noise(comparison: RowComparison) -> None:
 
     out = show.console()
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    cells = _cells(plans, comparison, ascii_only=out.options.ascii_only)
+    cells = _table_cells(plans, comparison, ascii_only=out.options.ascii_only)
     unit = comparison.plan.task.query.unit
     out.print(f"Noise of every mechanism: its scale, and the mean error of a value, in {unit}:")
     titles = ("mechanism", "scale", "error", "", "promise")
@@ -348,7 +348,7 @@ def _reasons(refused: dict[str, str]) -> list[str]:
     ]
 
 
-def _cells(
+def _table_cells(
     plans: list[Plan], comparison: RowComparison, *, ascii_only: bool
 ) -> list[tuple[str, ...]]:
     """Return the table's rows: mechanism, scale, mean error, bar and standing of each plan.

@@ -23,7 +23,7 @@ Examples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadWish:
+class ReadOptions:
     """The options of `shoal read`: the files, and a point to look up on a model's map."""
 
     data: options.DataPaths
@@ -34,28 +34,28 @@ class ReadWish:
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(ReadWish)
-def read(wish: ReadWish) -> None:
+@options.takes(ReadOptions)
+def read(options: ReadOptions) -> None:
     """Say what is in a file, and how to go on with it.
 
     Format, rows, columns, units, times, pauses and places, and the next command. What is printed
     tells about the data: it is for its owner. Of a stored model or plan it says what it is, and
     with --at which cell covers a point.
     """
-    stored = _stored(wish.data)
-    if stored is None and wish.at is not None:
+    stored = _stored_content(options.data)
+    if stored is None and options.at is not None:
         raise InputError("--at is for a model on a map; name the model, or drop --at")
     if stored is not None:
-        _tell_stored(Path(wish.data[0]), stored, wish)
+        _tell_stored(Path(options.data[0]), stored, options)
         return
     from shoal.data.contents import contents_of, sentences
 
     with show.working("reading"):
-        found = contents_of(wish.data)
-    if wish.as_json:
-        show.print_json(_plain(found))
+        found = contents_of(options.data)
+    if options.as_json:
+        show.print_json(_as_plain(found))
         return
-    words = "\n".join(f"{title}: {show.escaped(text)}" for title, text in sentences(found))
+    words = "\n".join(f"{title}: {show.escape_controls(text)}" for title, text in sentences(found))
     show.console().print(show.paragraphs(words))
     if found.advice:
         typer.echo(found.advice)
@@ -63,7 +63,7 @@ def read(wish: ReadWish) -> None:
         typer.echo("\n".join(["Go on with:", *(f"  {line}" for line in found.following)]))
 
 
-def _stored(data: list[str]) -> Any:
+def _stored_content(data: list[str]) -> Any:
     """Return the model or plan stored in the file; None for files of data."""
     path = Path(data[0])
     if len(data) > 1 or not path.is_file() or path.suffix.lower() != ".json":
@@ -77,26 +77,26 @@ def _stored(data: list[str]) -> Any:
     return parse_stored(read_text(path, "model or plan"), path, "model or plan")
 
 
-def _tell_stored(path: Path, stored: Any, wish: ReadWish) -> None:
+def _tell_stored(path: Path, stored: Any, options: ReadOptions) -> None:
     """Print what a model or plan is, and the cell of a point on its map."""
     kind = type(stored).__name__
-    told: dict[str, Any] = {"path": str(path), "kind": kind}
+    fields: dict[str, Any] = {"path": str(path), "kind": kind}
     describe = getattr(stored, "describe", None)
     if describe is not None:
-        told["in_words"] = describe()
-    if wish.at is not None:
+        fields["in_words"] = describe()
+    if options.at is not None:
         from shoal.core.family import only_act
 
-        told |= only_act("locate")(stored, _point(wish.at))
-    if wish.as_json:
-        show.print_json(told)
+        fields |= only_act("locate")(stored, _point(options.at))
+    if options.as_json:
+        show.print_json(fields)
         return
-    typer.echo(f"{path} holds a {kind}" + (f": {told['in_words']}." if describe else "."))
-    if "cell" in told:
-        lat, lon = told["centre"]
-        where = f"centre {lat:.5f}, {lon:.5f}, {told['distance_km'] * 1000:,.0f} m away"
-        off = "" if told["inside"] else " The point lies off the map; this is the nearest cell."
-        typer.echo(f"The cell of {wish.at} is {told['cell']!r} ({where}).{off}")
+    typer.echo(f"{path} holds a {kind}" + (f": {fields['in_words']}." if describe else "."))
+    if "cell" in fields:
+        lat, lon = fields["centre"]
+        where = f"centre {lat:.5f}, {lon:.5f}, {fields['distance_km'] * 1000:,.0f} m away"
+        off = "" if fields["inside"] else " The point lies off the map; this is the nearest cell."
+        typer.echo(f"The cell of {options.at} is {fields['cell']!r} ({where}).{off}")
 
 
 def _point(text: str) -> tuple[float, float]:
@@ -112,7 +112,7 @@ def _point(text: str) -> tuple[float, float]:
     return latitude, longitude
 
 
-def _plain(found: Any) -> dict[str, Any]:
+def _as_plain(found: Any) -> dict[str, Any]:
     """Return the contents of files as plain JSON data."""
     plain = {name: getattr(found, name) for name in found.__slots__}
     plain["files"] = [str(file) for file in found.files]

@@ -39,7 +39,7 @@ Examples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseWish:
+class ReleaseOptions:
     """The options of `shoal release`: data, output, the account that is charged, and the report.
 
     With `by` the release is a job, and the options for jobs apply.
@@ -114,8 +114,8 @@ class ReleaseWish:
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(ReleaseWish)
-def release(wish: ReleaseWish) -> None:
+@options.takes(ReleaseOptions)
+def release(options: ReleaseOptions) -> None:
     """Release data under a spec or a stored plan.
 
     Draws noise from the operating system's randomness and writes one release per series, or one
@@ -123,42 +123,42 @@ def release(wish: ReleaseWish) -> None:
     checked before anything is charged or drawn. With --by it is a job: any number of files, in
     bounded memory, that can be resumed (`shoal job`).
     """
-    if wish.key == "":
+    if options.key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
-    if wish.by is not None:
+    if options.by is not None:
         from shoal.cli.job import start
 
-        start(wish, wish.by)
+        start(options, options.by)
         return
-    if wish.group or wish.period_column or (wish.engine, wish.bad_files) != DEFAULTS:
+    if options.group or options.period_column or (options.engine, options.bad_files) != DEFAULTS:
         raise InputError(
             "--group, --period-column, --engine and --bad-files are for jobs; name --by too"
         )
-    released(wish)
+    check_and_release(options)
 
 
-def released(wish: ReleaseWish) -> None:
+def check_and_release(options: ReleaseOptions) -> None:
     """Check the options, then read, check, charge, draw, write and report."""
-    _check_wish(wish)
-    _release_as_planned(wish)
+    _refuse_early(options)
+    _release_as_planned(options)
 
 
-def _check_wish(wish: ReleaseWish) -> None:
+def _refuse_early(options: ReleaseOptions) -> None:
     """Refuse, before the plan is made, options that no release accepts."""
     from shoal.core.charge import refuse_seed
 
-    if wish.ledger is None:
+    if options.ledger is None:
         for name in ("subject", "period", "requester", "members", "key"):
-            if value := getattr(wish, name):
+            if value := getattr(options, name):
                 raise InputError(f"--{name} is {value!r} without --ledger; name the ledger too")
-    refuse_seed(wish.seed is not None and wish.ledger is not None, "--seed is given with --ledger")
-    if wish.out.suffix.lower() not in (*SUFFIXES, *TABLES):
+    refuse_seed(options.seed is not None and options.ledger is not None, "--seed is given with --ledger")
+    if options.out.suffix.lower() not in (*SUFFIXES, *TABLES):
         raise InputError(
-            f"--out is {str(wish.out)!r}; releases are written as {_either(SUFFIXES)}, and "
+            f"--out is {str(options.out)!r}; releases are written as {_either(SUFFIXES)}, and "
             f"steps of places as {_either(TABLES)}"
         )
-    check_output(wish.out, force=wish.force)
-    check_apart(wish.out, wish.source, *wish.data)
+    check_output(options.out, force=options.force)
+    check_apart(options.out, options.source, *options.data)
 
 
 def _check_suffix(out: Path, suffixes: tuple[str, ...], what: str) -> None:
@@ -170,101 +170,101 @@ def _either(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _release_as_planned(wish: ReleaseWish) -> None:
+def _release_as_planned(options: ReleaseOptions) -> None:
     """Release the data as the plan requires: all at once, or step by step."""
     from shoal.cli.sources import Source, check_account, columns_in
     from shoal.core.plan import Machine
 
-    calendar = wish.every in CALENDAR
-    asked = replace(columns_in(wish), every=wish.every if calendar else None)
-    source = Source.read(wish.source, asked)
-    columns = source.columns.with_own(wish.data)
-    check_account(wish, columns)
+    calendar = options.every in CALENDAR
+    asked = replace(columns_in(options), every=options.every if calendar else None)
+    source = Source.read(options.source, asked)
+    columns = source.columns.with_own(options.data)
+    check_account(options, columns)
     plan = source.plan()
     if not isinstance(plan.body, Machine):
-        _check_suffix(wish.out, SUFFIXES, "releases")
-        if wish.every and not calendar:
+        _check_suffix(options.out, SUFFIXES, "releases")
+        if options.every and not calendar:
             raise InputError(
-                f"--every is {wish.every!r}; for {plan.mechanism} it is one of "
+                f"--every is {options.every!r}; for {plan.mechanism} it is one of "
                 f"{', '.join(CALENDAR)}: a release for each"
             )
-        if wish.workers > 1 or wish.latitude:
+        if options.workers > 1 or options.latitude:
             raise InputError(
                 "--lat, --lon and --workers are for streams of places, and "
                 f"{plan.mechanism} is none; drop them"
             )
-        _release_once(plan, columns, wish)
+        _release_once(plan, columns, options)
         return
     from shoal.core.family import plan_act
 
     steps = plan_act("release_steps", plan)
     if steps is None:
         raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")
-    _check_suffix(wish.out, TABLES, "tables")
-    if any((wish.requester, wish.key, wish.members)) or wish.together is not None:
+    _check_suffix(options.out, TABLES, "tables")
+    if any((options.requester, options.key, options.members)) or options.together is not None:
         raise InputError(
             "--requester, --key, --members, --together and --each are for single releases, and "
             f"{plan.mechanism} answers step by step; drop them"
         )
-    steps(plan, columns, wish)
+    steps(plan, columns, options)
 
 
-def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
+def _release_once(plan: Plan, columns: NamedColumns, options: ReleaseOptions) -> None:
     """Release a whole file at once: read, check, charge, draw, write and report."""
     from shoal.cli.sources import ChargedTo, note_pauses, series_in, view_of
     from shoal.noise.primitives import SeededRng
 
     view = view_of(plan)
     try:
-        reads, parts, together = series_in(plan, wish.data, columns)
+        reads, parts, together = series_in(plan, options.data, columns)
         records = {name: read() for name, read in reads.items()}
     except DataError as error:
         hint = "" if view.hint is None else view.hint(plan, columns)
         raise DataError(f"{error}{hint}") from None
-    note_pauses(wish.data, columns)
-    account = ChargedTo.of(wish, columns, parts, together)
+    note_pauses(options.data, columns)
+    account = ChargedTo.of(options, columns, parts, together)
     account.check(list(records), together=view.whole or bool(columns.together))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # reported below, with command names
-        rng = None if wish.seed is None else SeededRng(wish.seed)
+        rng = None if options.seed is None else SeededRng(options.seed)
         releases = account.draw(plan, records, rng)
-    account.write(wish.out, releases)
+    account.write(options.out, releases)
     try:
-        _report(plan, releases, wish, account.key, parts=bool(parts) and columns.parts)
-        if view.tell is not None and not wish.as_json:
+        _print_release(plan, releases, options, account.key, parts=bool(parts) and columns.parts)
+        if view.tell is not None and not options.as_json:
             view.tell(plan, releases)
-        if wish.plot is not None:
+        if options.plot is not None:
             from shoal.core.plan import Releases
             from shoal.data.display import png_of
 
-            write_chart(wish.plot, png_of(Releases(releases)), as_json=wish.as_json)
+            write_chart(options.plot, png_of(Releases(releases)), as_json=options.as_json)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         # not "repeat": that would draw and charge again
-        raise DataError(f"{str(wish.out)!r} is written, but no space is left to print it") from None
+        raise DataError(f"{str(options.out)!r} is written, but no space is left to print it") from None
 
 
-def _report(
-    plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str, *, parts: bool
+def _print_release(
+    plan: Plan, releases: dict[str, Release], options: ReleaseOptions, key: str, *, parts: bool
 ) -> None:
     """Print the result; with a ledger also the key under which it was charged."""
     from shoal.ledger.budget import total_of_parts_or_none, words_of_parts
     from shoal.mechanisms.usefulness import cautions
 
     error = plan.error()
-    wish.warn_of_seed()
-    if wish.as_json:
+    options.warn_of_seed()
+    if options.as_json:
         from shoal.data.write import release_object
 
         body = {name: release_object(release) for name, release in releases.items()}
-        secure = wish.seed is None
-        told = {"path": str(wish.out), "secure": secure, "key": key or None, "releases": body}
+        secure = options.seed is None
+        fields = {"path": str(options.out), "secure": secure, "key": key or None, "releases": body}
         together = total_of_parts_or_none(plan) if parts else None
-        show.print_json({**told, "together": None if together is None else float(together)})
+        show.print_json({**fields, "together": None if together is None else float(together)})
         return
     lines = [
-        f"Released: {len(releases)} release(s) by {plan.mechanism}, in {wish.out}",
+        f"Released: {len(releases)} release(s) by {plan.mechanism}, in {options.out}",
         f"Promise: {plan.guarantee.describe()}",
     ]
     if error is not None:

@@ -84,7 +84,7 @@ def share(
     with show.working("matching and cutting rides"):
         report = share_rides(wish)
     if as_json:
-        show.print_json(_object(report))
+        show.print_json(_share_object(report))
     else:
         show.console().print(show.paragraphs(report.describe()))
 
@@ -99,7 +99,7 @@ def _hidden_place(text: str) -> tuple[str, float, float]:
     return name, latitude, longitude
 
 
-def _object(report: Any) -> dict[str, Any]:
+def _share_object(report: Any) -> dict[str, Any]:
     """Return the JSON object of a report of shared rides; lengths are in metres."""
     return {
         "rides": report.rides,

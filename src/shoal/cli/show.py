@@ -74,11 +74,11 @@ def _listener(events: Any) -> Any:
     """Return a listener that prints a line the first time that a compilation begins."""
 
     class Telling(events.Listener):  # type: ignore[misc]
-        told = False
+        has_printed = False
 
         def on_start(self, event: object) -> None:
-            if not self.told:
-                self.told = True
+            if not self.has_printed:
+                self.has_printed = True
                 typer.echo(NOTE, err=True)
 
         def on_end(self, event: object) -> None:
@@ -118,14 +118,14 @@ def unicode_out() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return `text` with control characters escaped: names from files must not move the cursor."""
     return "".join(char if char.isprintable() or char == " " else repr(char)[1:-1] for char in text)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a message on one line, cut at a readable length."""
-    line = escaped(text)
+    line = escape_controls(text)
     return line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]}…"
 
 
@@ -164,7 +164,7 @@ def table(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    rows = [[escaped(cell) for cell in row] for row in rows]
+    rows = [[escape_controls(cell) for cell in row] for row in rows]
     if console().width < NARROW:
         return _blocks(columns, rows)
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -249,7 +249,7 @@ def working(title: str) -> Iterator[Callable[[int, int], None]]:
             yield listener
 
 
-def tracked(items: Sequence[str], title: str) -> Iterator[str]:
+def with_progress(items: Sequence[str], title: str) -> Iterator[str]:
     """Yield the items, with a progress bar on stderr."""
     with progress_bar() as progress:
         task = progress.add_task(title, total=len(items))
@@ -309,7 +309,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def limited(time_limit: str | None) -> Iterator[Watch]:
+def limit_time(time_limit: str | None) -> Iterator[Watch]:
     """End work under a bar at the limit, such as "30s", or at Ctrl-C, while inside.
 
     Searches end a little earlier with the best bound they have; those without one are refused.

@@ -19,7 +19,7 @@ from shoal.core.family import plan_act
 from shoal.core.plan import Plan, Release
 
 if TYPE_CHECKING:
-    from shoal.cli.release import ReleaseWish
+    from shoal.cli.release import ReleaseOptions
     from shoal.data.read import Paths
     from shoal.data.table import Dataset
     from shoal.data.times import Pauses
@@ -36,7 +36,7 @@ class ChargedTo:
     with the key returns the stored releases and costs nothing more.
     """
 
-    wish: ReleaseWish
+    options: ReleaseOptions
     subject: str = ""
     key: str = ""
     members: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class ChargedTo:
     @classmethod
     def of(
         cls,
-        wish: ReleaseWish,
+        options: ReleaseOptions,
         columns: NamedColumns,
         parts: Mapping[str, PartOf],
         together: tuple[str, ...] = (),
@@ -55,21 +55,21 @@ class ChargedTo:
 
         `together` are the series of an aggregate; each is charged unless others are named.
         """
-        if wish.ledger is None:
-            return cls(wish=wish)
+        if options.ledger is None:
+            return cls(wish=options)
         periods = columns.periods or ("parts" if parts else None)
         return cls(
-            wish=wish,
+            wish=options,
             subject=columns.subject or "",
-            key=wish.key or secrets.token_hex(8),
-            members=members_of(_members(wish, columns), columns.subject or "", together),
-            periods=check_periods(periods, "--period") if wish.period or parts else "parts",
+            key=options.key or secrets.token_hex(8),
+            members=members_of(_charged_members(options, columns), columns.subject or "", together),
+            periods=check_periods(periods, "--period") if options.period or parts else "parts",
             parts=parts,
         )
 
     def check(self, names: list[str], *, together: bool) -> None:
         """Refuse, before any charge, a subject that does not fit the series."""
-        if self.wish.ledger is None:
+        if self.options.ledger is None:
             return
         self._check_names(names)
         if together and not self.subject:
@@ -91,8 +91,8 @@ class ChargedTo:
 
         said = {
             "--subject": self.subject,
-            "--period": self.wish.period,
-            "--requester": self.wish.requester,
+            "--period": self.options.period,
+            "--requester": self.options.requester,
         }
         own = self.members if self.members != EVERYBODY else ()
         people = [*own, *([] if self.subject else names)]
@@ -107,43 +107,43 @@ class ChargedTo:
 
     def draw(self, plan: Plan, records: Records, rng: Rng | None) -> dict[str, Release]:
         """One release per name, each charged first. The ledger is opened, or made, only now."""
-        if self.wish.ledger is None:
-            names = show.tracked(list(records), "releasing")
+        if self.options.ledger is None:
+            names = show.with_progress(list(records), "releasing")
             return {name: plan.release(records[name], rng=rng) for name in names}
         from shoal.ledger.store import ledger_or_nothing
 
-        with self._told_on_stop(), ledger_or_nothing(self.wish.ledger) as ledger:
-            return self._charged(ledger, plan, records)
+        with self._print_key_on_stop(), ledger_or_nothing(self.options.ledger) as ledger:
+            return self._charge_each(ledger, plan, records)
 
     def write(self, path: Path, releases: dict[str, Release]) -> None:
         """Write all releases into one file."""
         from shoal.data.write import write_releases
 
         try:
-            with self._told_on_stop():
+            with self._print_key_on_stop():
                 write_releases(path, releases)
         except DataError as error:
-            kept = "" if self.wish.ledger is None else self._kept("the releases")
+            kept = "" if self.options.ledger is None else self._key_sentence("the releases")
             raise DataError(f"{error}{kept}") from None
 
-    def _charged(self, ledger: Ledger, plan: Plan, records: Records) -> dict[str, Release]:
+    def _charge_each(self, ledger: Ledger, plan: Plan, records: Records) -> dict[str, Release]:
         """Return one release per series, each charged to the ledger before its noise is drawn.
 
         A failure names its series, and the key that returns the releases made before it.
         """
         releases: dict[str, Release] = {}
-        for name in show.tracked(list(records), "releasing"):
+        for name in show.with_progress(list(records), "releasing"):
             try:
                 releases[name] = plan.release(
                     records[name],
                     ledger=ledger,
-                    requester=self.wish.requester,
+                    requester=self.options.requester,
                     key=self.key if len(records) == 1 else f"{self.key}/{name}",
                     members=self.members,
                     **self._whose(name),
                 )
             except (BudgetError, InputError) as error:
-                before = self._kept(f"{len(releases)} series before it") if releases else ""
+                before = self._key_sentence(f"{len(releases)} series before it") if releases else ""
                 error.args = (f"series {name!r}: {error}{before}",)
                 raise
         return releases
@@ -153,19 +153,19 @@ class ChargedTo:
         if name in self.parts:
             part = self.parts[name]
             return {"subject": self.subject or part.subject, **part.charge_fields(self.periods)}
-        own = "part" if self.periods == "parts" and self.wish.period else "period"
-        return {"subject": self.subject or name, own: self.wish.period}
+        own = "part" if self.periods == "parts" and self.options.period else "period"
+        return {"subject": self.subject or name, own: self.options.period}
 
-    def _told_on_stop(self) -> AbstractContextManager[None]:
+    def _print_key_on_stop(self) -> AbstractContextManager[None]:
         """Return a context that prints the key if the command is stopped; a retry needs it."""
-        if self.wish.ledger is None:
+        if self.options.ledger is None:
             return nullcontext()
         return show.on_stop(
             "What was charged so far is kept in the ledger: repeat the command with "
             f"--key {self.key} and it costs nothing more."
         )
 
-    def _kept(self, what: str) -> str:
+    def _key_sentence(self, what: str) -> str:
         return (
             f"; {what} were charged and are kept in the ledger: repeat the command with "
             f"--key {self.key} and they cost nothing more"
@@ -178,29 +178,31 @@ UNNAMED = (
 )
 
 
-def check_account(wish: ReleaseWish, columns: NamedColumns) -> None:
+def check_account(options: ReleaseOptions, columns: NamedColumns) -> None:
     """Refuse, before any work, a charge without a named subject.
 
     A file name is no subject: the same data may be in a file of another name.
     """
-    if wish.ledger is None:
+    if options.ledger is None:
         return
     if not columns.subject and (columns.together or columns.series is None):
         each = "" if columns.together else "; or a column with --series, for each series its own"
         raise InputError(UNNAMED + each)
-    if wish.period and columns.every is not None:
+    if options.period and columns.every is not None:
         raise InputError("--period and --every both name periods; drop one of them")
 
 
-def _members(wish: ReleaseWish, columns: NamedColumns) -> tuple[str, ...] | str | None:
+def _charged_members(
+    options: ReleaseOptions, columns: NamedColumns
+) -> tuple[str, ...] | str | None:
     """Return the members of `--members`: everybody, nobody, or the values of a column."""
-    if wish.members in (None, "everybody"):
-        return wish.members
-    if wish.members == "nobody":
+    if options.members in (None, "everybody"):
+        return options.members
+    if options.members == "nobody":
         return ()
     from shoal.data.entries import values_in
 
-    return values_in(wish.data, wish.members, columns.where, columns.sep)
+    return values_in(options.data, options.members, columns.where, columns.sep)
 
 
 COORDINATE_COLUMNS = ("state", "latitude", "longitude")
@@ -279,10 +281,10 @@ class NamedColumns:
         return self.over(replace(NamedColumns(), **own)) if own else self
 
 
-def columns_in(wish: object) -> NamedColumns:
+def columns_in(options: object) -> NamedColumns:
     """Return the columns that the options of a command name."""
-    names = (name for name in NamedColumns.__slots__ if hasattr(wish, name))
-    said = {name: getattr(wish, name) for name in names}
+    names = (name for name in NamedColumns.__slots__ if hasattr(options, name))
+    said = {name: getattr(options, name) for name in names}
     return NamedColumns(**{name: None if value == "" else value for name, value in said.items()})
 
 
@@ -401,7 +403,7 @@ def series_in(plan: Plan, data: Paths, columns: NamedColumns) -> Series:
         everyone = dataset.names if columns.series is not None else ()
         reads = {ALL_SERIES: lambda: plan.task.read(dataset.sequences(states))}
         return Series(reads, {}, tuple(everyone))
-    names = note_small(dataset, lambda told: typer.echo(f"NOTE: {told}.", err=True))
+    names = note_small(dataset, lambda note: typer.echo(f"NOTE: {note}.", err=True))
     reads = {name: partial(_one_series, plan, dataset, name) for name in names}
     return Series(reads, dataset.parts)
 

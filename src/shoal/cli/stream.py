@@ -15,7 +15,7 @@ import typer
 
 from shoal.cli import options
 from shoal.cli.options import flag, option
-from shoal.cli.show import escaped, unicode_out
+from shoal.cli.show import escape_controls, unicode_out
 from shoal.core.errors import DataError, InputError, StoredError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ A line that cannot be used is answered with {"line": 7, "error": …}; the strea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamWish:
+class StreamOptions:
     """The options of `shoal stream`: keys of a line, start, stored state, and the account.
 
     `ledger` is the named ledger, open while lines are read.
@@ -90,10 +90,10 @@ class Lines:
 
     charged = False  # whether a ledger can be charged
 
-    def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        self._plan, self._options = plan, wish
-        if wish.start is not None or wish.clock is not None:
-            name = "--clock" if wish.start is None else "--start"
+    def __init__(self, plan: Plan, options: StreamOptions) -> None:
+        self._plan, self._options = plan, options
+        if options.start is not None or options.clock is not None:
+            name = "--clock" if options.start is None else "--start"
             raise InputError(f"{name} says nothing to {plan.mechanism}; drop it")
 
     def begin(self) -> Any:
@@ -122,13 +122,13 @@ class CountLines(Lines):
 
     charged = True
 
-    def __init__(self, plan: Plan, wish: StreamWish) -> None:
+    def __init__(self, plan: Plan, options: StreamOptions) -> None:
         """Keep the plan and the options; refuses --clock, which only contexts of a day have."""
         from shoal.mechanisms.queries import running
 
-        self._plan, self._options = plan, wish
+        self._plan, self._options = plan, options
         self._every = running(plan).query.every
-        if wish.clock is not None:
+        if options.clock is not None:
             raise InputError("--clock is for the contexts of a day; drop it for other streams")
 
     def begin(self) -> RunningStream:
@@ -144,30 +144,30 @@ class CountLines(Lines):
         self, runner: RunningStream, reading: dict[str, Any], rng: Rng
     ) -> tuple[RunningStream, dict[str, Any]]:
         """Return the stream after a line, and the output line, with answers of skipped steps."""
-        wish = self._options
+        options = self._options
         skipped = reading.get("skip", 1)
         if type(skipped) is not int or not 1 <= skipped <= self._every:
             raise InputError("skip is no whole number from 1 to the entries of a step")
-        observed = None if "skip" in reading else reading.get(wish.field, reading.get("state"))
+        observed = None if "skip" in reading else reading.get(options.field, reading.get("state"))
         shown = None
         for _ in range(skipped):
             runner, release = runner.read(
                 observed,
-                rng=rng if wish.ledger is None else None,
-                ledger=wish.ledger,
-                subject=wish.subject,
-                period=wish.period,
+                rng=rng if options.ledger is None else None,
+                ledger=options.ledger,
+                subject=options.subject,
+                period=options.period,
             )
             shown = release or shown
-        told: dict[str, Any] = {"entries": runner.state.first + runner.state.over}
+        fields: dict[str, Any] = {"entries": runner.state.first + runner.state.over}
         if shown is not None:
-            told |= {"shown": shown.as_dict(), "read": shown.answer.entries}
-        return runner, told
+            fields |= {"shown": shown.as_dict(), "read": shown.answer.entries}
+        return runner, fields
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(StreamWish)
-def stream(wish: StreamWish) -> None:
+@options.takes(StreamOptions)
+def stream(options: StreamOptions) -> None:
     """Show, hide or blur each reading as it comes.
 
     Reads JSON Lines from standard input and writes one line for each to standard output at once.
@@ -181,31 +181,33 @@ def stream(wish: StreamWish) -> None:
     from shoal.core.plan import Machine
     from shoal.noise.primitives import SeededRng
 
-    source = Source.read(wish.source)
-    if wish.named_ledger is not None:
-        wish = replace(wish, subject=wish.subject or source.columns.subject or "")
-    _check_options(wish)
+    source = Source.read(options.source)
+    if options.named_ledger is not None:
+        options = replace(options, subject=options.subject or source.columns.subject or "")
+    _check_options(options)
     plan = source.plan()
     if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
-    if wish.seed is not None:
+    if options.seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
     family = plan_act("read_stream", plan) or Lines
-    lines: Lines = family(plan, wish)
-    if wish.named_ledger is not None and not lines.charged:
+    lines: Lines = family(plan, options)
+    if options.named_ledger is not None and not lines.charged:
         raise InputError("--ledger charges streams of places, contexts and counts, not this one")
     texts = _lines_in()
-    with _opened(wish.named_ledger) as ledger:
-        lines = family(plan, replace(wish, ledger=ledger))
-        runner, last = _begun(lines, wish.state)
-        rng: Rng = SystemRng() if wish.seed is None else SeededRng(wish.seed)
-        if wish.resume and last:
+    with _open_named_ledger(options.named_ledger) as ledger:
+        lines = family(plan, replace(options, ledger=ledger))
+        runner, last = _stored_or_new(lines, options.state)
+        rng: Rng = SystemRng() if options.seed is None else SeededRng(options.seed)
+        if options.resume and last:
             _out(last)
-        for line in filtered(lines, runner, last, texts, rng, wish.state, strict=wish.strict):
+        for line in filter_lines(
+            lines, runner, last, texts, rng, options.state, strict=options.strict
+        ):
             _out(line)
 
 
-def _opened(where: str | None) -> AbstractContextManager[Any]:
+def _open_named_ledger(where: str | None) -> AbstractContextManager[Any]:
     """Open the ledger while inside, if one is named."""
     if where is None:
         return nullcontext()
@@ -237,23 +239,23 @@ def _next_line() -> str | None:
     return line or None
 
 
-def _check_options(wish: StreamWish) -> None:
+def _check_options(options: StreamOptions) -> None:
     """Refuse, before drawing, a state that cannot be stored, and charges without a ledger."""
     from shoal.data.write import check_writable
 
     if sys.stdout is None:
         raise InputError("standard output is closed; what is shown must go somewhere")
-    if wish.state is not None:
-        check_writable(wish.state)
-    elif wish.resume:
+    if options.state is not None:
+        check_writable(options.state)
+    elif options.resume:
         raise InputError("--resume is given without --state; name the file that keeps the stream")
-    names = {"subject": wish.subject, "period": wish.period}
+    names = {"subject": options.subject, "period": options.period}
     given = [name for name, value in names.items() if value]
-    if wish.named_ledger is None:
+    if options.named_ledger is None:
         if given:
             raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
         return
-    if wish.seed is not None or not wish.subject:
+    if options.seed is not None or not options.subject:
         raise InputError(
             "--ledger needs --subject, or subject in [data] of the spec, and takes no --seed: "
             "predictable steps are free"
@@ -268,7 +270,7 @@ def _check_options(wish: StreamWish) -> None:
             )
 
 
-def filtered(
+def filter_lines(
     lines: Lines,
     runner: Any,
     last: dict[str, Any] | None,
@@ -290,12 +292,12 @@ def filtered(
                 continue
             before, (runner, out) = runner, lines.step(runner, reading, rng)
         except InputError as error:
-            yield _refused(number, error, unused, strict=strict)
+            yield _refusal_line(number, error, unused, strict=strict)
             continue
         doubt = lines.doubt(runner, reading) if doubtful else ""
         if doubt:
             # once: the reader of standard error owns the readings, but needs no line for each
-            typer.echo(f"WARNING: line {number}: {escaped(doubt)}", err=True)
+            typer.echo(f"WARNING: line {number}: {escape_controls(doubt)}", err=True)
             doubtful = False
         last = {"id": reading["id"], **out} if "id" in reading else out
         if state is not None and runner is not before:
@@ -323,14 +325,14 @@ class UnusedLines:
         self.first.setdefault(like, line)
         self.counts[like] = self.counts.get(like, 0) + 1
         if self.counts[like] == 1:
-            typer.echo(f"WARNING: line {line} is not used: {escaped(reason)}", err=True)
-        elif _told_at(self.counts[like]):
+            typer.echo(f"WARNING: line {line} is not used: {escape_controls(reason)}", err=True)
+        elif _is_power_of_ten(self.counts[like]):
             self._tell_count(like)
 
     def sum_up(self) -> None:
         """Report, at the end, the lines since the last report."""
         for like, count in self.counts.items():
-            if not _told_at(count):
+            if not _is_power_of_ten(count):
                 self._tell_count(like)
 
     def _tell_count(self, like: str) -> None:
@@ -338,12 +340,12 @@ class UnusedLines:
         typer.echo(f"WARNING: {words} {self.first[like]:,}", err=True)
 
 
-def _told_at(count: int) -> bool:
+def _is_power_of_ten(count: int) -> bool:
     """Return whether a count is 1, 10, 100, …."""
     return str(count).rstrip("0") == "1"
 
 
-def _refused(
+def _refusal_line(
     number: int, error: InputError, unused: UnusedLines, *, strict: bool
 ) -> dict[str, Any]:
     """Return the output for a line that cannot be used.
@@ -368,7 +370,7 @@ def _store(state: Path, runner: Any, last: dict[str, Any]) -> None:
     atomic_write(state, f"{dumps(runner, indent=None)}\n{json.dumps(last)}\n", private=True)
 
 
-def _begun(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any] | None]:
+def _stored_or_new(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any] | None]:
     """Return the stored stream with its last answer, or a stream before its first step."""
     if state is None or not state.exists():
         return lines.begin(), None

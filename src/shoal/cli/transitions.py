@@ -263,9 +263,9 @@ def _table_path(wish: SynthesizeWish) -> Path:
 
 def _release_table(wish: SynthesizeWish, stored: Path) -> None:
     """Release the table of all series together, and print what `shoal release` prints."""
-    from shoal.cli.release import ReleaseWish, released
+    from shoal.cli.release import ReleaseOptions, check_and_release
 
-    own = ReleaseWish(
+    own = ReleaseOptions(
         source=wish.source,
         data=list(wish.data or ()),
         out=stored,
@@ -285,7 +285,7 @@ def _release_table(wish: SynthesizeWish, stored: Path) -> None:
         as_json=wish.as_json,
     )
     with redirect_stdout(StringIO()) if wish.as_json else nullcontext():
-        released(own)
+        check_and_release(own)
 
 
 def _write_series(out: Path, table: TransitionTable, drawn: Ints, promise: dict[str, Any]) -> None:

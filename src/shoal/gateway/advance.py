@@ -62,14 +62,14 @@ class Standing:
         """The machine before the next slot to be drawn."""
         return self.pending[-1][3] if self.pending else self.seen
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """The bytes that are sealed."""
         waiting = [(o, s, v, _text_of(state)) for o, s, v, state in self.pending]
         whole = [self.decided, _text_of(self.seen), waiting]
         return json.dumps(whole, separators=(",", ":")).encode()
 
     @classmethod
-    def unpacked(cls, stored: bytes) -> Standing:
+    def from_bytes(cls, stored: bytes) -> Standing:
         decided, seen, waiting = json.loads(stored)
         pending = tuple((o, s, v, base64.b64decode(state)) for o, s, v, state in waiting)
         return cls(decided, base64.b64decode(seen), pending)
@@ -95,7 +95,7 @@ class LiveStream:
     pauses: tuple[tuple[int, int | None], ...] = ()
     swap: tuple[str, Plan, Clock] | None = None
 
-    def paused(self, ordinal: int) -> bool:
+    def is_paused(self, ordinal: int) -> bool:
         """Whether nothing is read in a slot because the person wanted a pause."""
         return any(a <= ordinal and (b is None or ordinal < b) for a, b in self.pauses)
 
@@ -141,14 +141,14 @@ def advance(
         return Taken(stream, CLOSED, ordinal)
     if slot.opens > now + early:
         return Taken(stream, EARLY, ordinal)
-    if stream.paused(ordinal):
+    if stream.is_paused(ordinal):
         return Taken(stream, PAUSE, ordinal)
     if ordinal < stream.standing.decided:
         return Taken(stream, None, ordinal)
     if stream.swap is not None and ordinal >= stream.swap[2].first:
         return Taken(stream, EARLY, ordinal)  # another plan takes over before it
     try:
-        observed = stream.kind.observed(stream.plan, reading.content)
+        observed = stream.kind.parse_reading(stream.plan, reading.content)
     except InputError:
         return Taken(stream, UNREADABLE, ordinal)
     before = yield from _silent_until(stream, ordinal, names)
@@ -171,11 +171,11 @@ def close(
         outputs.append(_output(stream, drawn))
         rest = Standing(stream.standing.decided, drawn[3], stream.standing.pending[1:])
         stream = replace(stream, closed=stream.closed + 1, standing=rest)
-        stream = _swapped(stream)
+        stream = _with_next_plan(stream)
     return stream, outputs
 
 
-def begun(stream: LiveStream) -> LiveStream:
+def start_stream(stream: LiveStream) -> LiveStream:
     """A new stream before its first slot, in the middle of a day if it is begun there.
 
     Slots of the day that are past were not read, which is public; they show nothing.
@@ -191,7 +191,7 @@ def _silent_until(stream: LiveStream, ordinal: int, names: Names) -> Work[LiveSt
     while stream.standing.decided < ordinal:
         slot = stream.standing.decided
         published = stream.silence != "hide" or _shows_nothing(stream, slot)
-        status = PAUSED if stream.paused(slot) else SILENT if published else HIDDEN
+        status = PAUSED if stream.is_paused(slot) else SILENT if published else HIDDEN
         reading = stream.kind.stand_in(stream.plan, _state_at(stream, slot), status=status)
         stream, _ = yield from _draw_slot(stream, slot, reading, status, names)
     return stream
@@ -237,13 +237,13 @@ def _state_at(stream: LiveStream, ordinal: int) -> bytes:
     return stream.kind.begin(stream.plan) if fresh else stream.standing.state
 
 
-def _swapped(stream: LiveStream) -> LiveStream:
+def _with_next_plan(stream: LiveStream) -> LiveStream:
     """Return the stream under its next plan, once all slots before that plan's first are closed."""
     if stream.swap is None or stream.closed < stream.swap[2].first:
         return stream
     assert not stream.standing.pending, "a slot of the next plan was drawn under the old one"
     plan_id, plan, clock = stream.swap
-    state = stream.kind.carried(stream.plan, stream.standing.state, plan)
+    state = stream.kind.carry_state(stream.plan, stream.standing.state, plan)
     standing = replace(stream.standing, seen=state)
     return replace(stream, plan_id=plan_id, plan=plan, clock=clock, swap=None, standing=standing)
 

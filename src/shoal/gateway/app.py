@@ -44,7 +44,7 @@ from shoal.gateway.keys import (
 from shoal.gateway.planning.calibration import Jobs
 from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
 from shoal.gateway.repeats import Reasons
-from shoal.gateway.rounds import Asked, Crowd, Spoiled, take_all, warm_up
+from shoal.gateway.rounds import Asked, BatchAborted, RequestBatcher, take_all, warm_up
 from shoal.gateway.routes import people, person, plans, streams
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.sight import Seen
@@ -94,10 +94,12 @@ class Gateway:
         self.answers = Answers(settings, self.vault)
         self.rates = Rates(settings.rate, settings.burst)
         self.jobs = Jobs(self.store)
-        self.intake: Crowd[Asked, Reasons] = Crowd(
+        self.intake: RequestBatcher[Asked, Reasons] = RequestBatcher(
             self._take, groups=GROUPS if self.store.postgres else 1, waiting=settings.waiting
         )
-        self.lookups: Crowd[str, Caller] = Crowd(self._look_up, waiting=settings.waiting)
+        self.lookups: RequestBatcher[str, Caller] = RequestBatcher(
+            self._look_up, waiting=settings.waiting
+        )
         self.estimating = asyncio.Semaphore(settings.plan_jobs)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -176,19 +178,19 @@ class Gateway:
         A set that fails after a charge is left out, and the others of its space are retried.
         """
         spaces = [each.address.space if self.store.postgres else ALL for each in asked]
-        told: dict[int, Reasons | ShoalError | Problem] = {}
-        while len(told) < len(asked):
-            left = [place for place in range(len(asked)) if place not in told]
+        answers: dict[int, Reasons | ShoalError | Problem] = {}
+        while len(answers) < len(asked):
+            left = [place for place in range(len(asked)) if place not in answers]
             space = spaces[left[0]]
             left = [place for place in left if spaces[place] == space]
             work = partial(take_all, self.rooms, asked=[asked[place] for place in left])
             try:
                 found = await self.store.writing(space, work)
-            except Spoiled as spoiled:
-                told.update(dict.fromkeys((left[at] for at in spoiled.places), spoiled.error))
+            except BatchAborted as aborted:
+                answers.update(dict.fromkeys((left[at] for at in aborted.places), aborted.error))
             else:
-                told.update(zip(left, found, strict=True))
-        return [told[place] for place in range(len(asked))]
+                answers.update(zip(left, found, strict=True))
+        return [answers[place] for place in range(len(asked))]
 
     def alive(self) -> bool:
         """Whether this worker has worked a moment ago, and need not be started anew."""
@@ -333,7 +335,7 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
     async def numbers() -> Response:
         """Counts for Prometheus."""
         telemetry.CONNECTIONS.set(gateway.hub.connections)
-        body, media = telemetry.rendered(gateway.settings.multiproc)
+        body, media = telemetry.render_metrics(gateway.settings.multiproc)
         return Response(body, media_type=media)
 
 

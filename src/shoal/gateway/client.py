@@ -123,7 +123,7 @@ def send_readings(person: str, stream: str, readings: list[dict[str, Any]]) -> C
     stamp = now_text()
     stamped = [each if each.get("at") else {**each, "at": stamp} for each in readings]
     path = of_stream(person, stream, "/readings")
-    return post(path, pushed, stamped, key=uuid4().hex)
+    return post(path, parse_pushed, stamped, key=uuid4().hex)
 
 
 def now_text() -> str:
@@ -131,23 +131,23 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def gone(path: str, parse: Callable[[Any], T]) -> Call[T]:
+def delete_request(path: str, parse: Callable[[Any], T]) -> Call[T]:
     """Return a DELETE request."""
     return Call("DELETE", path, parse)
 
 
-def nothing(told: Any) -> None:
+def nothing(reply: Any) -> None:
     """Ignore the body of a response; return None."""
 
 
-def plain(told: Any) -> dict[str, Any]:
+def plain(reply: Any) -> dict[str, Any]:
     """An answer as it came."""
-    return dict(told)
+    return dict(reply)
 
 
 def rows(name: str) -> Callable[[Any], list[Any]]:
     """The list in an answer."""
-    return lambda told: list(told[name])
+    return lambda reply: list(reply[name])
 
 
 def of_person(person: str, rest: str = "") -> str:
@@ -160,8 +160,8 @@ def of_stream(person: str, stream: str, rest: str = "") -> str:
     return of_person(person, f"/streams/{quote(stream, safe='')}{rest}")
 
 
-def pushed(told: Any) -> Pushed:
-    return Pushed(told["taken"], tuple((each["place"], each["reason"]) for each in told["dead"]))
+def parse_pushed(reply: Any) -> Pushed:
+    return Pushed(reply["taken"], tuple((each["place"], each["reason"]) for each in reply["dead"]))
 
 
 class Endpoint(Generic[P, T]):
@@ -260,7 +260,7 @@ class Endpoints:
     @Endpoint
     def forget_person(self, person: str) -> Call[None]:
         """Forget a person: streams, grants and keys."""
-        return gone(of_person(person), nothing)
+        return delete_request(of_person(person), nothing)
 
     @Endpoint
     def put_stream(self, /, person: str, stream: str, plan: str, **options: Any) -> Call[None]:
@@ -278,12 +278,12 @@ class Endpoints:
     def pause(self, person: str, stream: str, *, resume: bool = False) -> Call[int]:
         """Pause or resume a stream; return the id of the first slot that this applies to."""
         path = of_stream(person, stream, "/resume" if resume else "/pause")
-        return Call("POST", path, lambda told: int(told["from"]), again=True)
+        return Call("POST", path, lambda reply: int(reply["from"]), again=True)
 
     @Endpoint
     def forget(self, person: str, stream: str) -> Call[dict[str, Any]]:
         """Forget a stream's outputs and state; until when its name stays closed."""
-        return gone(of_stream(person, stream), plain)
+        return delete_request(of_stream(person, stream), plain)
 
     @Endpoint
     def grant(self, /, person: str, application: str, **options: Any) -> Call[None]:
@@ -298,7 +298,7 @@ class Endpoints:
     @Endpoint
     def withdraw(self, person: str, application: str) -> Call[None]:
         """Take a grant back."""
-        return gone(of_person(person, f"/grants/{application}"), nothing)
+        return delete_request(of_person(person, f"/grants/{application}"), nothing)
 
     @Endpoint
     def make_key(
@@ -307,7 +307,7 @@ class Endpoints:
         """A new key, whose text is in this answer only."""
         body = {"kind": kind, "holder": holder, "label": label}
         body |= {} if expires is None else {"expires": expires.isoformat()}
-        return post("/v1/keys", lambda told: NewKey(told["key"], told["token"]), body)
+        return post("/v1/keys", lambda reply: NewKey(reply["key"], reply["token"]), body)
 
     @Endpoint
     def keys(self) -> Call[list[dict[str, Any]]]:
@@ -317,7 +317,7 @@ class Endpoints:
     @Endpoint
     def revoke_key(self, key: str) -> Call[None]:
         """Take a key back."""
-        return gone(f"/v1/keys/{key}", nothing)
+        return delete_request(f"/v1/keys/{key}", nothing)
 
     @Endpoint
     def plans(self) -> Call[list[dict[str, Any]]]:
@@ -357,7 +357,7 @@ class Endpoints:
         """
         given = {"spec": spec, "model": model, "plan": plan}
         body = {name: value for name, value in given.items() if value is not None}
-        return post("/v1/plans", lambda told: str(told["job"]), body, key)
+        return post("/v1/plans", lambda reply: str(reply["job"]), body, key)
 
     @Endpoint
     def job(self, job: str) -> Call[dict[str, Any]]:
@@ -427,12 +427,12 @@ class Client(Endpoints):
         """
         job = self.start_plan(spec, **stored)
         while True:
-            told = self.job(job)
-            plan = _job_done(told)
+            state = self.job(job)
+            plan = _job_done(state)
             if plan is not None:
                 return plan
             if progress is not None:
-                progress(told)
+                progress(state)
             time.sleep(POLL_SECONDS)
 
     def _ask(self, call: Call[T]) -> T:
@@ -450,7 +450,7 @@ class Client(Endpoints):
                     raise
             else:
                 if answer.status_code not in AGAIN or attempt == attempts:
-                    return call.parse(_told(answer))
+                    return call.parse(_parse_response(answer))
             time.sleep(pause(attempt))
         raise AssertionError("unreachable")
 
@@ -461,7 +461,7 @@ class Client(Endpoints):
         with self._http.stream("GET", path, headers=headers, timeout=_patient()) as answer:
             if answer.status_code != 200:
                 answer.read()
-                _told(answer)
+                _parse_response(answer)
             frames = Frames()
             for line in answer.iter_lines():
                 output = frames.line(line)
@@ -526,12 +526,12 @@ class AsyncClient(Endpoints):
         """
         job = await self.start_plan(spec, **stored)
         while True:
-            told = await self.job(job)
-            plan = _job_done(told)
+            state = await self.job(job)
+            plan = _job_done(state)
             if plan is not None:
                 return plan
             if progress is not None:
-                progress(told)
+                progress(state)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _ask(self, call: Call[T]) -> T:
@@ -551,7 +551,7 @@ class AsyncClient(Endpoints):
                     raise
             else:
                 if answer.status_code not in AGAIN or attempt == attempts:
-                    return call.parse(_told(answer))
+                    return call.parse(_parse_response(answer))
             await asyncio.sleep(pause(attempt))
         raise AssertionError("unreachable")
 
@@ -562,7 +562,7 @@ class AsyncClient(Endpoints):
         async with self._http.stream("GET", path, headers=headers, timeout=_patient()) as answer:
             if answer.status_code != 200:
                 await answer.aread()
-                _told(answer)
+                _parse_response(answer)
             frames = Frames()
             async for line in answer.aiter_lines():
                 output = frames.line(line)
@@ -584,7 +584,7 @@ def _resuming(headers: dict[str, str], after: int | None) -> dict[str, str]:
     return headers if after is None else {**headers, "Last-Event-ID": str(after)}
 
 
-def _told(answer: httpx.Response) -> Any:
+def _parse_response(answer: httpx.Response) -> Any:
     """Return the JSON of a response, None without a body; raise GatewayError from 400 on."""
     if answer.status_code < 400:
         return answer.json() if answer.content else None
@@ -595,11 +595,11 @@ def _told(answer: httpx.Response) -> Any:
     raise GatewayError(answer.status_code, detail)
 
 
-def _job_done(told: dict[str, Any]) -> str | None:
+def _job_done(state: dict[str, Any]) -> str | None:
     """The plan of a job that is done; None while it works; its own sentence when it failed."""
-    if told["state"] == "failed":
-        raise GatewayError(told["status"], told["detail"])
-    return str(told["plan"]) if told["state"] == "done" else None
+    if state["state"] == "failed":
+        raise GatewayError(state["status"], state["detail"])
+    return str(state["plan"]) if state["state"] == "done" else None
 
 
 class Frames:

@@ -105,13 +105,13 @@ class Clock:
         days = -(-self.slots * self.minutes // MINUTES_A_DAY)
         return max(1, days if days < 2 else -(-days // 7) * 7)
 
-    def stored(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The clock as plain data."""
         return asdict(self)
 
     def as_text(self) -> str:
         """The clock as JSON."""
-        return json.dumps(self.stored())
+        return json.dumps(self.as_dict())
 
 
 def day_clock(

@@ -191,10 +191,10 @@ class Hub:
         if not (recent and recent[0].ordinal <= after + 1):
             async with watched.reading:  # one query serves all at the same cursor
                 if not (recent and recent[0].ordinal <= after + 1):
-                    return await self._stored(watched, sight, after)
+                    return await self._stored_outputs(watched, sight, after)
         return [output for output in recent if output.ordinal > after]
 
-    async def _stored(self, watched: Listened, sight: Sight, after: int) -> list[Output]:
+    async def _stored_outputs(self, watched: Listened, sight: Sight, after: int) -> list[Output]:
         """Return at most PIECE outputs after an ordinal from the store, in order.
 
         They are also kept in memory when it is empty and they reach up to the newest.

@@ -114,7 +114,7 @@ def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -
     return make_key(connection, caller.space, kind, holder, label=label, expires=expires)
 
 
-def listed(connection: Connection, caller: Caller) -> list[dict[str, Any]]:
+def keys_of_caller(connection: Connection, caller: Caller) -> list[dict[str, Any]]:
     """The keys a caller may take back, without their secrets."""
     columns = [column for column in KEYS.c if column.name not in ("space", "hash")]
     rows = connection.execute(select(*columns).filter_by(space=caller.space).order_by(KEYS.c.made))
@@ -223,7 +223,7 @@ class Remembered:
             self._noted[caller.key] = now
             self._used.append((caller, time.time()))
 
-    def used(self) -> list[tuple[Caller, float]]:
+    def take_uses(self) -> list[tuple[Caller, float]]:
         """Uses that are not written down yet; they are gone from here."""
         used, self._used = self._used, []
         return used

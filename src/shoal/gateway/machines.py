@@ -38,7 +38,7 @@ SILENT, PAUSED, REFUSED = "silent", "paused", "refused"  # why a slot was not re
 HIDDEN = "hidden"  # a slot that was not read and must look like one that was
 PLACE_ROOM = 192  # bytes that an output of places takes on the wire, whatever it says
 COUNT_ROOM = 32  # bytes of one number of a count
-MOST_TOLD = 400  # places of a heat map, the likeliest
+MAX_HEAT_MAP_PLACES = 400  # places of a heat map, the likeliest
 WIRE_DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
 
 OTHER_MODEL = (
@@ -99,7 +99,7 @@ class StreamKind:
         """The state before the first slot of a day, or the first step."""
         raise NotImplementedError
 
-    def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
+    def parse_reading(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         """What the machine takes for a reading; refused in words that do not repeat it."""
         raise NotImplementedError
 
@@ -126,7 +126,7 @@ class StreamKind:
         """Whether the next slot may be drawn where nobody is to know which slots were read."""
         return True
 
-    def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
+    def carry_state(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         """Return the state from which another plan goes on; refused when it cannot.
 
         Plans are swapped between two days or steps. Days are independent in the model, so a plan
@@ -157,9 +157,9 @@ class Contexts(StreamKind):
 
     def begin(self, plan: Plan) -> bytes:
         assert isinstance(plan.body, Machine)
-        return _packed(plan.body.init(), charged=False)
+        return _pack_state(plan.body.init(), charged=False)
 
-    def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
+    def parse_reading(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         context = reading.get("context")
         if not isinstance(context, str):
             raise InputError("a reading of contexts needs `context`, a name")
@@ -168,20 +168,20 @@ class Contexts(StreamKind):
     def step(
         self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int
     ) -> Step[ContextDay]:
-        before, charged = _unpacked(state)
+        before, charged = _unpack_state(state)
         return Step(ContextDay(plan, before, charged), slot, observed)
 
     def after(self, plan: Plan, result: StepResult[ContextDay], *, status: str) -> AfterSlot:
         (shown,) = result.output.shown
         if status == HIDDEN:
             shown = None
-        told = ShownSlot(SUPPRESSED if shown is None else SHOWN, {"context": shown})
-        return _packed(result.stream.state, charged=True), told
+        slot = ShownSlot(SUPPRESSED if shown is None else SHOWN, {"context": shown})
+        return _pack_state(result.stream.state, charged=True), slot
 
     def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
-        before, charged = _unpacked(state)
+        before, charged = _unpack_state(state)
         after, _ = mask_step(plan, before, None, SystemRng())
-        return _packed(after, charged=charged), ShownSlot(status, {"context": None})
+        return _pack_state(after, charged=charged), ShownSlot(status, {"context": None})
 
     def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
         return (None,) if status == HIDDEN else None
@@ -206,17 +206,17 @@ class Places(StreamKind):
     name = "places"
 
     def slots(self, plan: Plan) -> int:
-        law = _watched(plan)
+        law = _watched_law(plan)
         return 0 if law is None else law.length
 
     def clock(self, plan: Plan) -> SlotClock | None:
-        law = _watched(plan)
+        law = _watched_law(plan)
         return None if law is None else law.clock
 
     def begin(self, plan: Plan) -> bytes:
         return _place_bytes(LocationStream.begin(plan))
 
-    def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
+    def parse_reading(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         given = reading.get("state")
         if given is None:
             point = reading.get("lat"), reading.get("lon")
@@ -228,18 +228,18 @@ class Places(StreamKind):
     def step(
         self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int
     ) -> Step[LocationStream]:
-        watched = _watched(plan) is not None  # then a step has a key of its own, whoever asks
+        watched = _watched_law(plan) is not None  # then a step has a key of its own, whoever asks
         slot = replace(slot, key=None) if watched else slot
         return Step(self._stream(plan, state), slot, observed)
 
     def after(self, plan: Plan, result: StepResult[LocationStream], *, status: str) -> AfterSlot:
         release = result.stream.released()
         shown = SUPPRESSED if release.z is None else SHOWN
-        return _place_bytes(result.stream), ShownSlot(shown, _place(plan, release))
+        return _place_bytes(result.stream), ShownSlot(shown, _place_on_map(plan, release))
 
     def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
         stream, release = self._stream(plan, state).skip()
-        return _place_bytes(stream), ShownSlot(status, _place(plan, release))
+        return _place_bytes(stream), ShownSlot(status, _place_on_map(plan, release))
 
     def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
         """A place that the step protects: nothing of it depends on where the person is."""
@@ -255,11 +255,11 @@ class Places(StreamKind):
         noise = machine_of(plan).prior(self._stream(plan, state).state).noise
         return noise.count < 2 or noise.eta is not None
 
-    def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
+    def carry_state(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if machine_of(new).chain != machine_of(plan).chain:
             raise InputError(OTHER_MODEL)
-        watched = _watched(plan) is not None
-        if (_watched(new) is not None) != watched:
+        watched = _watched_law(plan) is not None
+        if (_watched_law(new) is not None) != watched:
             raise InputError(EVENTS_ON_ONE_SIDE)
         return self.begin(new) if watched else state
 
@@ -294,7 +294,7 @@ class Counts(StreamKind):
     def begin(self, plan: Plan) -> bytes:
         return self._bytes(running(plan).init())
 
-    def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
+    def parse_reading(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         given = reading.get("state")
         if given not in running(plan).query.states:
             raise InputError("a reading of a count needs `state`, a state of the model")
@@ -310,21 +310,21 @@ class Counts(StreamKind):
     def after(self, plan: Plan, result: StepResult[RunningStream], *, status: str) -> AfterSlot:
         release = result.output.release
         shown = None if release is None else release.as_dict()
-        told = ShownSlot(COUNTING if release is None else SHOWN, {"counts": shown})
-        return self._bytes(result.stream.state), told
+        slot = ShownSlot(COUNTING if release is None else SHOWN, {"counts": shown})
+        return self._bytes(result.stream.state), slot
 
     def skip(self, plan: Plan, state: bytes, *, status: str) -> AfterSlot:
         over, read, sums = json.loads(state)
-        told = ShownSlot(COUNTING if status == HIDDEN else status, {"counts": None})
+        slot = ShownSlot(COUNTING if status == HIDDEN else status, {"counts": None})
         ends = over + 1 == self.slots(plan)
-        return self.begin(plan) if ends else json.dumps([over + 1, read, sums]).encode(), told
+        return self.begin(plan) if ends else json.dumps([over + 1, read, sums]).encode(), slot
 
     def stand_in(self, plan: Plan, state: bytes, *, status: str) -> tuple[Any] | None:
         """Nothing, where a step ends that may have been read: it is charged and shows its sum."""
         ends = json.loads(state)[0] + 1 == self.slots(plan)
         return (None,) if ends and status in (HIDDEN, SILENT) else None
 
-    def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
+    def carry_state(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if new.task.family != plan.task.family:
             raise InputError(OTHER_MODEL)
         return self.begin(new)  # plans are swapped between two steps
@@ -380,43 +380,43 @@ def _place_bytes(stream: LocationStream) -> bytes:
     return StateBytes(to_bytes(stream.kept()), stream)
 
 
-def _packed(state: Any, *, charged: bool) -> bytes:
+def _pack_state(state: Any, *, charged: bool) -> bytes:
     return StateBytes(f"{int(charged)}{dumps(state, indent=None)}".encode(), (state, charged))
 
 
-def _unpacked(stored: bytes) -> tuple[Any, bool]:
+def _unpack_state(stored: bytes) -> tuple[Any, bool]:
     return whole_of(stored) or (loads(stored[1:].decode()), stored[:1] == b"1")
 
 
 def hides_silence(plan: Plan) -> bool:
     """Whether slots that were not read may look like others; silence.md says why some may not."""
-    return _watched(plan) is None
+    return _watched_law(plan) is None
 
 
-def _watched(plan: Plan) -> PathLaw | None:
+def _watched_law(plan: Plan) -> PathLaw | None:
     """The law of the slots that a plan of places watches for events; None: it watches none."""
     if not isinstance(plan.body, LocationMachine) or plan.body.watch is None:
         return None
     return plan.body.watch.law(plan.body.chain)
 
 
-def _place(plan: Plan, release: Any) -> dict[str, Any]:
+def _place_on_map(plan: Plan, release: Any) -> dict[str, Any]:
     """What may be seen of a step, on the map too where the model has one."""
     point = release.point  # exact, so it is worth asking for once
     value: dict[str, Any] = {
-        "point": None if point is None else _rounded(point),
-        "estimate": _rounded(release.estimate),
+        "point": None if point is None else _round_for_wire(point),
+        "estimate": _round_for_wire(release.estimate),
         "unit": release.unit,
         "spread": round(float(release.spread), WIRE_DIGITS),
     }
     grid = getattr(machine_of(plan).chain, "grid", None)
     if grid is not None and len(release.estimate) == 2:
-        lat, lon = _rounded(grid.to_degrees(release.estimate))
+        lat, lon = _round_for_wire(grid.to_degrees(release.estimate))
         value |= {"lat": lat, "lon": lon}
     return value
 
 
-def _rounded(numbers: Any) -> list[float]:
+def _round_for_wire(numbers: Any) -> list[float]:
     return [round(float(each), WIRE_DIGITS) for each in numbers]
 
 
@@ -429,12 +429,12 @@ def heat_map(plan: Plan, state: bytes) -> list[dict[str, Any]]:
     law = law / law.sum()
     grid, cells = getattr(model, "grid", None), getattr(model, "cells", None)
     found = []
-    for place in np.argsort(-law)[:MOST_TOLD].tolist():
-        told: dict[str, Any] = {"state": names[place], "belief": float(law[place])}
+    for place in np.argsort(-law)[:MAX_HEAT_MAP_PLACES].tolist():
+        cell: dict[str, Any] = {"state": names[place], "belief": float(law[place])}
         if grid is not None and cells is not None:
             lat, lon = grid.centre_of(cells[place]).tolist()
-            told |= {"lat": lat, "lon": lon}
-        found.append(told)
+            cell |= {"lat": lat, "lon": lon}
+        found.append(cell)
     return found
 
 

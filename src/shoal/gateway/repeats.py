@@ -84,7 +84,7 @@ def repeated_answer(
     vault: Vault, uid: str, key: RequestKey, stored: StoredAnswer
 ) -> Reasons | Problem:
     """Return the stored answer of a repeated request; a problem when its readings differ."""
-    fingerprint = vault.fingerprint(key.content, _place(uid, key), stored.sealer)
+    fingerprint = vault.fingerprint(key.content, _associated_data(uid, key), stored.sealer)
     if fingerprint != stored.request:
         return Problem(422, "Idempotency-Key was used for other readings; use a new one")
     reasons: Reasons = json.loads(stored.reasons)
@@ -95,7 +95,9 @@ def new_answer(vault: Vault, uid: str, key: RequestKey, reasons: Reasons) -> Sto
     """Return what is stored of a request that was just taken."""
     sealer = vault.newest
     return StoredAnswer(
-        sealer, vault.fingerprint(key.content, _place(uid, key), sealer), json.dumps(reasons)
+        sealer,
+        vault.fingerprint(key.content, _associated_data(uid, key), sealer),
+        json.dumps(reasons),
     )
 
 
@@ -111,7 +113,7 @@ def drop_old_answers(connection: Connection, space: str, uid: str, before: float
     connection.execute(old)
 
 
-def _place(uid: str, key: RequestKey) -> str:
+def _associated_data(uid: str, key: RequestKey) -> str:
     return f"{uid}|{key.device}|{key.name}"
 
 

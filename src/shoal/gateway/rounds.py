@@ -30,7 +30,7 @@ from shoal.gateway.repeats import (
     write_answers,
 )
 from shoal.gateway.store import ALL
-from shoal.gateway.streams import DAY, Address, House, loaded, now_seconds, sealed
+from shoal.gateway.streams import DAY, Address, House, load_stream, now_seconds, seal_stream
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, STREAMS
 
 Item = TypeVar("Item")
@@ -39,7 +39,7 @@ T = TypeVar("T")
 MOST_REQUESTS = 64  # requests that share a transaction
 
 
-class Crowd(Generic[Item, T]):
+class RequestBatcher(Generic[Item, T]):
     """`work` does a group of requests; while `groups` of them are under way, others gather.
 
     For each item it gives its result, or the error that is this item's alone.
@@ -70,18 +70,18 @@ class Crowd(Generic[Item, T]):
             group, self._waiting = self._waiting[:MOST_REQUESTS], self._waiting[MOST_REQUESTS:]
             task = asyncio.create_task(self._run(group))
             self._running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._start_next)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _start_next(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._begin()
 
     async def _run(self, group: list[tuple[Item, asyncio.Future[T]]]) -> None:
         try:
-            told = await self._work([item for item, _ in group])
+            results = await self._work([item for item, _ in group])
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
-            told = [error] * len(group)
-        for (_, future), one in zip(group, told, strict=True):
+            results = [error] * len(group)
+        for (_, future), one in zip(group, results, strict=True):
             if future.done():
                 continue  # whoever asked is gone
             if isinstance(one, Exception):
@@ -90,7 +90,7 @@ class Crowd(Generic[Item, T]):
                 future.set_result(one)
 
 
-class Spoiled(Exception):
+class BatchAborted(Exception):
     """Those at `places` failed after a charge of theirs: nothing may be committed for anybody."""
 
     def __init__(self, places: Sequence[Any], error: ShoalError | Problem) -> None:
@@ -118,7 +118,7 @@ def run_together(
             results[place] = end.value
         except (ShoalError, Problem) as error:
             if place in charged:
-                raise Spoiled([place], error) from error
+                raise BatchAborted([place], error) from error
             results[place] = error
 
     for place in range(len(works)):
@@ -156,7 +156,7 @@ class Moved(NamedTuple):
     row: Row[Any]
     stream: LiveStream
     changed: bool
-    told: Sequence[Reasons | Problem] = ()
+    reasons: Sequence[Reasons | Problem] = ()
     dead: Sequence[tuple[str, int | None]] = ()
     outputs: Sequence[Output] = ()
     kept: Sequence[dict[str, Any]] = ()
@@ -188,31 +188,33 @@ def take_all(
     places: dict[Address, list[int]] = {}
     for place, each in enumerate(asked):
         places.setdefault(each.address, []).append(place)
-    rows = _locked(connection, places.keys())
+    rows = _lock_streams(connection, places.keys())
     there = [address for address in places if address in rows]
     keyed = ((rows[each.address], each.key) for each in asked if each.address in rows)
     known = read_answers(connection, keyed)
     works = [
-        _taken(house, connection, rows[address], [asked[at] for at in places[address]], known)
+        _take_readings(
+            house, connection, rows[address], [asked[at] for at in places[address]], known
+        )
         for address in there
     ]
     try:
         found = run_together(works, house.store.charging(connection))
-    except Spoiled as spoiled:
-        raise Spoiled(
-            [at for n in spoiled.places for at in places[there[n]]], spoiled.error
+    except BatchAborted as aborted:
+        raise BatchAborted(
+            [at for n in aborted.places for at in places[there[n]]], aborted.error
         ) from None
-    told: dict[int, Any] = dict.fromkeys(range(len(asked)), missing())
+    answers: dict[int, Any] = dict.fromkeys(range(len(asked)), missing())
     for address, result in zip(there, found, strict=True):
         if isinstance(result, Moved):
-            told.update(zip(places[address], result.told, strict=True))
+            answers.update(zip(places[address], result.reasons, strict=True))
         else:
-            told.update(dict.fromkeys(places[address], result))
+            answers.update(dict.fromkeys(places[address], result))
     moved = [result for result in found if isinstance(result, Moved)]
     _save(house, connection, [each for each in moved if each.changed])
-    _bury(house, connection, [each for each in moved if each.dead])
+    _record_rejections(house, connection, [each for each in moved if each.dead])
     write_answers(connection, [row for each in moved for row in each.kept])
-    return [told[place] for place in range(len(asked))]
+    return [answers[place] for place in range(len(asked))]
 
 
 def close_due(
@@ -220,11 +222,11 @@ def close_due(
 ) -> Closed:
     """Every slot that has ended is shown, of up to `most` streams but those `passed` by (uids)."""
     rows = due(connection, now, most, passed, skip_locked=house.store.postgres)
-    works = [_closed(house, connection, row, now) for row in rows]
+    works = [_close_ended_slots(house, connection, row, now) for row in rows]
     try:
         found = run_together(works, house.store.charging(connection))
-    except Spoiled as spoiled:
-        raise Spoiled([rows[at].uid for at in spoiled.places], spoiled.error) from None
+    except BatchAborted as aborted:
+        raise BatchAborted([rows[at].uid for at in aborted.places], aborted.error) from None
     moved = [result for result in found if isinstance(result, Moved)]
     _save(house, connection, moved)
     shown = [
@@ -288,7 +290,7 @@ def warm_up(house: House) -> int:
     return len(rows)
 
 
-def _taken(
+def _take_readings(
     house: House,
     connection: Connection,
     row: Row[Any],
@@ -299,8 +301,8 @@ def _taken(
 
     A request whose key is in `known`, or was used by one before it, gets that answer again.
     """
-    before = stream = loaded(house, connection, row)
-    names, early = _names(row), house.store.settings.early
+    before = stream = load_stream(house, connection, row)
+    names, early = _charged_names(row), house.store.settings.early
     answers: list[Reasons | Problem] = []
     dead: list[tuple[str, int | None]] = []
     kept: list[dict[str, Any]] = []
@@ -310,28 +312,32 @@ def _taken(
         if each.key is not None and place in known:
             answers.append(repeated_answer(house.vault, row.uid, each.key, known[place]))
             continue
-        told: Reasons = []
+        reasons: Reasons = []
         for reading in each.readings:
             taken = yield from advance(stream, reading, each.now, names, early=early)
             stream = taken.stream
             if taken.dead is not None:
                 dead.append((taken.dead, taken.ordinal))
-            told.append(taken.dead)
-        answers.append(told)
+            reasons.append(taken.dead)
+        answers.append(reasons)
         if each.key is not None and place is not None:
-            known[place] = new_answer(house.vault, row.uid, each.key, told)
+            known[place] = new_answer(house.vault, row.uid, each.key, reasons)
             own = {"space": row.space, "uid": row.uid, "key": place[1], "name": place[2]}
             kept.append(own | known[place]._asdict() | {"made": each.now})
     return Moved(row, stream, stream is not before, answers, dead, kept=kept)
 
 
-def _closed(house: House, connection: Connection, row: Row[Any], now: float) -> Work[Moved]:
+def _close_ended_slots(
+    house: House, connection: Connection, row: Row[Any], now: float
+) -> Work[Moved]:
     """A stream after every slot that has ended, with what they show."""
-    stream, outputs = yield from close(loaded(house, connection, row), now, _names(row), AT_ONCE)
+    stream, outputs = yield from close(
+        load_stream(house, connection, row), now, _charged_names(row), AT_ONCE
+    )
     return Moved(row, stream, changed=True, outputs=outputs)
 
 
-def _names(row: Row[Any]) -> Names:
+def _charged_names(row: Row[Any]) -> Names:
     """Return who is charged for each slot of a stream: under the stream's own keys."""
     subject, uid = _address(row).subject, row.uid
     return lambda period, ordinal: Slot(subject=subject, period=period, key=f"{uid}/{ordinal}")
@@ -341,7 +347,9 @@ def _address(row: Row[Any]) -> Address:
     return Address(row.space, row.person, row.stream)
 
 
-def _locked(connection: Connection, addresses: Collection[Address]) -> dict[Address, Row[Any]]:
+def _lock_streams(
+    connection: Connection, addresses: Collection[Address]
+) -> dict[Address, Row[Any]]:
     """The rows of streams that are there, locked in the order of their names."""
     parts = zip(Address._fields, zip(*addresses, strict=True), strict=True)
     wanted = {name: sorted(set(values)) for name, values in parts}
@@ -355,7 +363,7 @@ def _save(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
         return
     rows = []
     for row, stream, *_ in moved:
-        key, content = sealed(house, row.space, stream)
+        key, content = seal_stream(house, row.space, stream)
         values = {"key": key, "sealed": content, "closed": stream.closed, "closes": row.closes}
         values |= {"plan": row.plan, "clock": row.clock, "swap": row.swap}
         if stream.closed != row.closed:
@@ -367,7 +375,7 @@ def _save(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
     connection.execute(_SAVE, rows)
 
 
-def _bury(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
+def _record_rejections(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
     """Remember that readings were refused, and why; the oldest give way."""
     if not moved:
         return

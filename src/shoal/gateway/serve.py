@@ -150,14 +150,14 @@ def _prepare(settings: Settings, space: str, *, as_json: bool) -> None:
 
     from shoal.gateway.keys import first_key
     from shoal.gateway.routes.bodies import NAME
-    from shoal.gateway.store import ALL, prepared
+    from shoal.gateway.store import ALL, open_store
     from shoal.gateway.vault import write_key
 
     if not re.fullmatch(NAME, space):
         raise InputError(f"space is {space!r}; use letters, digits, '.', '_' and '-', at most 64")
     if not settings.state_keys and not settings.state_key_file.exists():
         write_key(settings.state_key_file)
-    with prepared(settings) as store:
+    with open_store(settings) as store:
         made = store.write(ALL, lambda connection: first_key(connection, space))
     if as_json:
         typer.echo(json.dumps({"space": space, "key": made.key, "token": made.token}))
@@ -171,13 +171,13 @@ def _open_head(settings: Settings, *, restored: bool, new_head: bool) -> None:
     from shoal.gateway.app import patiently
     from shoal.gateway.copies.head import begin_head, check_head
     from shoal.gateway.copies.restore import accept_older_copy
-    from shoal.gateway.store import prepared
+    from shoal.gateway.store import open_store
     from shoal.gateway.streams import House, now_seconds
     from shoal.gateway.vault import Vault, read_keys
 
     def work() -> None:
         """Check the head file, after accepting an older copy or beginning a new head."""
-        with prepared(settings) as store:
+        with open_store(settings) as store:
             if restored:
                 keys = read_keys(settings.state_keys, settings.state_key_file)
                 house = House(store, Vault(keys))
@@ -352,10 +352,10 @@ def list_keys(
     as_json: AsJson = False,
 ) -> None:
     """List the keys of a space, without their secrets."""
-    from shoal.gateway.keys import OPERATOR, Caller, listed
+    from shoal.gateway.keys import OPERATOR, Caller, keys_of_caller
 
     caller = Caller(space, "", OPERATOR, "")
-    found = _in_store(database, settings_file, partial(listed, caller=caller))
+    found = _in_store(database, settings_file, partial(keys_of_caller, caller=caller))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -375,10 +375,10 @@ def revoke(
     from shoal.gateway.copies.head import check_head
     from shoal.gateway.keys import OPERATOR, Caller, revoke as take_back
     from shoal.gateway.settings import load_settings
-    from shoal.gateway.store import ALL, prepared
+    from shoal.gateway.store import ALL, open_store
 
     caller = Caller(space, "", OPERATOR, "")
-    with prepared(load_settings(settings_file, database=database)) as store:
+    with open_store(load_settings(settings_file, database=database)) as store:
         check_head(store)  # the list of what was taken back lies beside the head file
         store.write(ALL, lambda connection: take_back(connection, store.head, caller, key))
     typer.echo(f"{key} is no key any more.")
@@ -399,7 +399,7 @@ def rotate(settings_file: SettingsFile = None) -> None:
 
 def _in_store(database: str | None, settings_file: Path | None, work: Callable[[Any], Any]) -> Any:
     from shoal.gateway.settings import load_settings
-    from shoal.gateway.store import ALL, prepared
+    from shoal.gateway.store import ALL, open_store
 
-    with prepared(load_settings(settings_file, database=database)) as store:
+    with open_store(load_settings(settings_file, database=database)) as store:
         return store.write(ALL, work)

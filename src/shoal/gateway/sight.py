@@ -159,7 +159,7 @@ class Seen:
             times + len(outputs),
         )
 
-    def taken(self) -> list[tuple[tuple[str, str, str], tuple[int, int, int]]]:
+    def take_notes(self) -> list[tuple[tuple[str, str, str], tuple[int, int, int]]]:
         """All notes, which are gone from here."""
         noted, self._noted = self._noted, {}
         return list(noted.items())
@@ -201,9 +201,9 @@ def overview(
         reasons.setdefault(uid, {})[reason] = int(count)
     found: dict[str, list[dict[str, Any]]] = {person: [] for person in people}
     for row in rows:
-        told = _told(row, reasons.get(row.uid, {}))
-        told["seen"] = seen.get(row.uid, []) if by == PERSON else None
-        found[row.person].append(told)
+        fields = _stream_object(row, reasons.get(row.uid, {}))
+        fields["seen"] = seen.get(row.uid, []) if by == PERSON else None
+        found[row.person].append(fields)
     return found
 
 
@@ -232,7 +232,7 @@ def totals(connection: Connection, space: str, now: float) -> dict[str, Any]:
     }
 
 
-def _told(row: Any, refused: dict[str, int]) -> dict[str, Any]:
+def _stream_object(row: Any, refused: dict[str, int]) -> dict[str, Any]:
     """Return the JSON fields of a stream from its row, with the numbers of refused readings."""
     return {
         **{name: row._mapping[name] for name in ("stream", "kind", "plan", "silence", "closes")},

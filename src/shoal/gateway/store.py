@@ -169,7 +169,7 @@ class Store:
             return self._transact(work, ALL)
         return self.ledger.database.write(work)
 
-    async def asked(self, question: Callable[[SqlLedger], T]) -> T:
+    async def ask_ledger(self, question: Callable[[SqlLedger], T]) -> T:
         """What the ledger answers, for the event loop."""
         return await self._in_thread(lambda: question(self.ledger))
 
@@ -204,7 +204,7 @@ class Store:
 
 
 @contextmanager
-def prepared(settings: Settings) -> Iterator[Store]:
+def open_store(settings: Settings) -> Iterator[Store]:
     """A store with the newest schema, for a command; what it cannot do is the user's to mend."""
     store = Store(settings)
     try:
@@ -263,14 +263,14 @@ class Writer:
                     each.future.set_exception(error)
 
     def _commit(self, group: list[Waiting]) -> None:
-        told: list[tuple[Any, BaseException | None]]
+        results: list[tuple[Any, BaseException | None]]
         try:
-            told = self._ledger.database.write(
+            results = self._ledger.database.write(
                 lambda connection: [_attempt(connection, each.work) for each in group]
             )
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
-            told = [(None, error)] * len(group)
-        for each, (result, failure) in zip(group, told, strict=True):
+            results = [(None, error)] * len(group)
+        for each, (result, failure) in zip(group, results, strict=True):
             if failure is None:
                 each.future.set_result(result)
             else:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, insert, select, update
 
 from shoal.core.plan import Plan
-from shoal.gateway.advance import LiveStream, Standing, begun
+from shoal.gateway.advance import LiveStream, Standing, start_stream
 from shoal.gateway.clock import Clock
 from shoal.gateway.copies.head import pause_mark, row_mark
 from shoal.gateway.machines import (
@@ -89,7 +89,7 @@ def open_stream(
     _check_silence(plan, asked.get("silence") or PUBLISH)
     zone = asked.get("timezone") or "UTC"
     clock = clock_of(plan, asked.get("clock") or {}, zone, now, after, covered=covered)
-    stream = begun(
+    stream = start_stream(
         LiveStream(
             uid=secrets.token_hex(12),
             name=address.stream,
@@ -107,7 +107,7 @@ def open_stream(
             "silence is 'hide', and this plan's outputs can rule places out, which a made-up one "
             "must not; publish silence, or join the parts of the policy"
         )
-    key, content = sealed(house, address.space, stream)
+    key, content = seal_stream(house, address.space, stream)
     values = {
         **address._asdict(),
         "uid": stream.uid,
@@ -155,18 +155,18 @@ def change(
     `windows.next_clock` says when. What the outputs of the old plan tell of the new promise:
     `StreamKind.carried`.
     """
-    stream = loaded(house, connection, row)
+    stream = load_stream(house, connection, row)
     if asked.get("silence", stream.silence) != stream.silence:
         raise Problem(409, "silence is part of the promise; begin a stream of another name")
     zone = asked.get("timezone") or stream.clock.zone
     same = asked["plan"] == stream.plan_id and zone == stream.clock.zone
     if same and not asked.get("clock"):
-        connection.execute(changed(address, swap=None))
+        connection.execute(update_stream(address, swap=None))
         return
     plan = stored_plan(house, connection, address.space, asked["plan"])
     if kind_of(plan) is not stream.kind:
         raise not_understood("plan is for another kind of stream; begin a stream of another name")
-    stream.kind.carried(stream.plan, stream.standing.state, plan)
+    stream.kind.carry_state(stream.plan, stream.standing.state, plan)
     _check_endless(plan)
     _check_silence(plan, stream.silence)
     first = max(
@@ -175,8 +175,8 @@ def change(
     clock = next_clock(plan, asked.get("clock") or {}, zone, stream.clock, first)
     confirmed = bool(asked.get("confirm"))
     check_confirmed(stream.plan, plan, stream.clock, clock, confirmed=confirmed)
-    swap = json.dumps([asked["plan"], clock.stored()])
-    connection.execute(changed(address, swap=swap))
+    swap = json.dumps([asked["plan"], clock.as_dict()])
+    connection.execute(update_stream(address, swap=swap))
 
 
 def pause(
@@ -185,7 +185,7 @@ def pause(
     """The ordinal from which a pause, or the stream again, takes effect: the next slot to open."""
     row = row_of(connection, address, lock=True)
     clock, pauses = _clock(row.clock), json.loads(row.pauses)
-    standing = loaded(house, connection, row).standing
+    standing = load_stream(house, connection, row).standing
     first = max(clock.after(now), row.closed, standing.decided)
     running = not pauses or pauses[-1][1] is not None
     if resume and not running:
@@ -194,7 +194,7 @@ def pause(
         house.store.head.note_withdrawn([pause_mark(row.uid, first)])
         pauses.append([first, None])
     kept = [each for each in pauses if each[1] is None or each[1] > row.closed]
-    connection.execute(changed(address, pauses=json.dumps(kept)))
+    connection.execute(update_stream(address, pauses=json.dumps(kept)))
     return _read_from(kept, first) if resume else first
 
 
@@ -216,13 +216,13 @@ def forget(house: House, connection: Connection, address: Address, now: float) -
         connection.execute(delete(table).filter_by(space=address.space, uid=row.uid))
     ends = max(ends, now)
     gone = {"sealed": b"", "key": "", "forgotten": now, "swap": None}
-    connection.execute(changed(address, **gone, closes=ends, closed=clock.after(ends)))
+    connection.execute(update_stream(address, **gone, closes=ends, closed=clock.after(ends)))
     return float(ends)
 
 
-def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
+def load_stream(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
     """The stream of a row, its state opened."""
-    opened = house.vault.open(row.key, row.sealed, _place(row.space, row.uid, row.closed))
+    opened = house.vault.open(row.key, row.sealed, _associated_data(row.space, row.uid, row.closed))
     swap = None
     if row.swap is not None:
         name, clock = json.loads(row.swap)
@@ -236,20 +236,20 @@ def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
         clock=_clock(row.clock),
         silence=row.silence,
         closed=row.closed,
-        standing=Standing.unpacked(opened),
+        standing=Standing.from_bytes(opened),
         pauses=tuple((a, b) for a, b in json.loads(row.pauses)),
         swap=swap,
     )
 
 
-def sealed(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
+def seal_stream(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
     """The name of the key and the state of a stream, of one length whatever it is."""
     room = 3 * stream.kind.room(stream.plan) + 2048  # in base64, with one slot that waits
-    place = _place(space, stream.uid, stream.closed)
-    return house.vault.seal(stream.standing.packed(), place, room)
+    place = _associated_data(space, stream.uid, stream.closed)
+    return house.vault.seal(stream.standing.to_bytes(), place, room)
 
 
-def _place(space: str, uid: str, closed: int) -> str:
+def _associated_data(space: str, uid: str, closed: int) -> str:
     return f"{space}|{uid}|{closed}"
 
 
@@ -342,7 +342,7 @@ _UNLOCKED: Select[Any] = select(STREAMS).filter_by(**{n: bindparam(n) for n in A
 _LOCKED = _UNLOCKED.with_for_update()
 
 
-def changed(address: Address, **values: Any) -> Update:
+def update_stream(address: Address, **values: Any) -> Update:
     """The statement that changes something about a stream."""
     return update(STREAMS).filter_by(**address._asdict()).values(values)
 

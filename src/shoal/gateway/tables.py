@@ -41,7 +41,7 @@ def make_table(metadata: MetaData, name: str, keys: str, columns: str) -> Table:
     return Table(f"gateway_{name}", metadata, *made, *map(_column, columns.split()))
 
 
-def _table(name: str, keys: str, columns: str) -> Table:
+def _make_table(name: str, keys: str, columns: str) -> Table:
     return make_table(METADATA, name, keys, columns)
 
 
@@ -50,17 +50,17 @@ def _column(said: str, **more: Any) -> Column[Any]:
     return Column(name, TYPES[kind], nullable=said.endswith("?"), **more)
 
 
-SPACES = _table("spaces", "", "made:time")
-PEOPLE = _table("people", "person", "made:time")
+SPACES = _make_table("spaces", "", "made:time")
+PEOPLE = _make_table("people", "person", "made:time")
 # holder: the person or application; hash: of the secret
-KEYS = _table(
+KEYS = _make_table(
     "keys", "key", "kind holder hash label made:time expires:time? used:time? revoked:time?"
 )
-PLANS = _table("plans", "plan", "kind document told made:time")
+PLANS = _make_table("plans", "plan", "kind document told made:time")
 # state: waiting, working, done, failed; told: progress, then the plan or the problem, as JSON
-JOBS = _table("jobs", "job", "spec state told made:time seen:time")
+JOBS = _make_table("jobs", "job", "spec state told made:time seen:time")
 # closed: the ordinal that closes next, at `closes`; pauses and swap as JSON; forgotten: a tombstone
-STREAMS = _table(
+STREAMS = _make_table(
     "streams",
     "person stream",
     "uid kind plan clock silence apart:flag closed:number closes:time key sealed:bytes pauses "
@@ -68,22 +68,22 @@ STREAMS = _table(
 )
 Index("gateway_streams_uid", STREAMS.c.uid, unique=True)
 Index("gateway_streams_closes", STREAMS.c.closes)
-OUTPUTS = _table("outputs", "uid ordinal:number", "opens:time body")
+OUTPUTS = _make_table("outputs", "uid ordinal:number", "opens:time body")
 # streams: JSON list, null for all; every: one slot in so many; since, until: when slots open
-GRANTS = _table(
+GRANTS = _make_table(
     "grants", "person application", "streams? every:number since:time? until:time? made:time"
 )
 # who saw what: from the first to the last ordinal an application was given, and when
-SEEN = _table("seen", "uid application", "first:number last:number times:number at:time")
+SEEN = _make_table("seen", "uid application", "first:number last:number times:number at:time")
 # readings that were refused: their place in the order and a reason, never their content
-DEAD = _table("dead", "uid place:number", "ordinal:number? reason")
+DEAD = _make_table("dead", "uid place:number", "ordinal:number? reason")
 # answers to POSTs that made something, under the caller's own Idempotency-Key
-ANSWERS = _table("answers", "key name", "request status:number body made:time")
+ANSWERS = _make_table("answers", "key name", "request status:number body made:time")
 # what became of requests with readings, by stream, device key and hashed Idempotency-Key; request:
 # a fingerprint under the state key that `sealer` names; reasons: JSON
-TAKEN = _table("taken", "uid key name", "sealer request reasons made:time")
+TAKEN = _make_table("taken", "uid key name", "sealer request reasons made:time")
 # the head of the database, one row in space "*"; see copies/head.py
-HEADS = _table("heads", "", "database seq:number token previous restored:time?")
+HEADS = _make_table("heads", "", "database seq:number token previous restored:time?")
 
 # every table that has rows of a space; row-level security binds all of them
 SPACED = (

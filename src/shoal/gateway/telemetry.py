@@ -91,7 +91,7 @@ JUMP = Gauge(
 CONNECTIONS = Gauge("shoal_event_connections", "Open event streams", multiprocess_mode="livesum")
 
 
-def rendered(folder: str) -> tuple[bytes, str]:
+def render_metrics(folder: str) -> tuple[bytes, str]:
     """All numbers, of every worker when they share a folder."""
     registry = REGISTRY
     if folder:

@@ -27,7 +27,7 @@ from shoal.gateway.hub import Hub
 from shoal.gateway.jumps import JumpWatch
 from shoal.gateway.keys import Remembered, write_uses
 from shoal.gateway.problems import Problem
-from shoal.gateway.rounds import Closed, Spoiled, close_due, next_close
+from shoal.gateway.rounds import BatchAborted, Closed, close_due, next_close
 from shoal.gateway.sight import Seen, write_seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import House, now_seconds
@@ -73,7 +73,7 @@ class Ticker:
                 if self._store.failing:  # written until it works: nothing else may be due
                     await self.write_head()
                     self._store.failing = False
-                if self._lease is None or await self._lease.held():
+                if self._lease is None or await self._lease.acquire():
                     await self._note_head()
                     pause = await self._tick_unless_jumped()
                     await self._lay_checkpoint()
@@ -139,7 +139,7 @@ class Ticker:
 
     async def write_seen(self) -> None:
         """Write down who saw what, and which keys were used, since the last time."""
-        noted, used = self._seen.taken(), self._remembered.used()
+        noted, used = self._seen.take_notes(), self._remembered.take_uses()
         if noted:
             await self._store.writing(ALL, lambda connection: write_seen(connection, noted))
         if used:
@@ -157,8 +157,8 @@ class Ticker:
         while True:
             try:
                 closed, upcoming = await self._store.writing(ALL, self._close)
-            except Spoiled as spoiled:
-                self._pass_by(spoiled.places)
+            except BatchAborted as aborted:
+                self._pass_by(aborted.places)
                 continue
             self._hub.publish(closed.shown)
             telemetry.SLOTS.inc(sum(len(closing.outputs) for closing in closed.shown))
@@ -194,11 +194,11 @@ class Lease:
         # the server ends the connection, by its own clock, when it hears nothing for so long
         self._milliseconds = round(1000 * LEASE_CALLS * store.settings.database_seconds)
 
-    async def held(self) -> bool:
+    async def acquire(self) -> bool:
         """Whether this worker has the right, or just got it."""
-        return await asyncio.to_thread(self._held)
+        return await asyncio.to_thread(self._try_acquire)
 
-    def _held(self) -> bool:
+    def _try_acquire(self) -> bool:
         try:
             if self._connection is None:
                 connection = self._store.engine.connect()

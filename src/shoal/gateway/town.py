@@ -160,8 +160,8 @@ def _settle(connection: Any, places: Plan) -> dict[str, str]:
     """Store a plan for walks and return a key for every role and person, by name."""
     found = {"operator": first_key(connection, "town").token}
     document = dumps(places, indent=None)
-    told = {"plan": "places", "document": document, "told": described(places)}
-    keep_plan(connection, "town", told)
+    summary = {"plan": "places", "document": document, "told": described(places)}
+    keep_plan(connection, "town", summary)
     for person in PEOPLE:
         found[person] = make_key(connection, "town", PERSON, person).token
         found[f"{person}'s phone"] = make_key(connection, "town", DEVICE, person).token

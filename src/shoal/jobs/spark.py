@@ -397,15 +397,15 @@ def _processor(live: Live) -> Any:
 
     class Stepper(StatefulProcessor):
         def init(self, handle: Any) -> None:
-            self._stored = handle.getValueState("stream", STATE)
+            self._stored_outputs = handle.getValueState("stream", STATE)
 
         def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Any:  # noqa: N802
             """Yield the answers to one subject's rows, and store its next state if it has one."""
-            before = self._stored.get()
+            before = self._stored_outputs.get()
             stored = None if before is None else before[0]
             document, table = advance_subject(live, str(key[0]), stored, rows)
             if document:
-                self._stored.update((document,))
+                self._stored_outputs.update((document,))
             yield table
 
         def close(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, AttackWish, chosen_records
+from shoal.cli.attack import AttackOptions, AttackView, chosen_records
 from shoal.cli.sources import ALL_SERIES, NamedColumns, ReleaseView, rows_hint
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
@@ -68,7 +68,7 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
 
 
 def _print_attack(
-    wish: AttackWish,
+    wish: AttackOptions,
     summary: dict[str, Any],
     words: Mapping[str, str],
     chart: Callable[[Any], None],
@@ -83,7 +83,7 @@ def _print_attack(
         show.write_chart(wish.plot, _png(chart), as_json=wish.as_json)
 
 
-def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackOptions) -> None:
     """Locate the people of a file of check-ins who have friends, with and without friendships."""
     if wish.friends is None:
         raise InputError(
@@ -198,7 +198,7 @@ def _places_chart(figure: Any, people: People, found: dict[str, list[LocatedPers
     _plot_cumulative(right, pairs, "Friends live near each other", what)
 
 
-def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
+def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackOptions) -> None:
     """Guess every record from the values it is tied to and one release."""
     _, records = chosen_records(plan, data, columns, wish.who)
     model, query, body = plan.task.family[wish.model], plan.task.query, plan.body

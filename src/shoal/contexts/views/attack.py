@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, AttackWish, chosen_records, member
+from shoal.cli.attack import AttackOptions, AttackView, chosen_records, member
 from shoal.cli.leak import StreamLeak
 from shoal.cli.show import write_chart
 from shoal.core.errors import DataError, InputError
@@ -46,7 +46,7 @@ class DayShown(NamedTuple):
     panels: list[tuple[str, dict[str, Any]]]
 
 
-def _attack(plan: Plan, data: str, columns: NamedColumns, options: AttackWish) -> None:
+def _attack(plan: Plan, data: str, columns: NamedColumns, options: AttackOptions) -> None:
     """Run one whole day of the data through the plan and print what it gives away.
 
     The first day with a sensitive context, where naive masking shows its worst; else the fullest.

@@ -19,7 +19,7 @@ from shoal.core.errors import DataError, InputError
 if TYPE_CHECKING:
     from shoal.cli.plan import RowComparison
     from shoal.cli.sources import NamedColumns
-    from shoal.cli.stream import StreamWish
+    from shoal.cli.stream import StreamOptions
     from shoal.contexts.day import DayChain
     from shoal.contexts.stream import ContextStream
     from shoal.core.charge import Rng
@@ -239,7 +239,7 @@ class ContextLines:
 
     charged = True
 
-    def __init__(self, plan: Plan, options: StreamWish) -> None:
+    def __init__(self, plan: Plan, options: StreamOptions) -> None:
         """Check the options of the stream; refuse --start, which is for places."""
         self._plan, self._options = plan, options
         self._clock = None if options.clock is None else clock_of(plan)

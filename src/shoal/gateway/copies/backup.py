@@ -88,7 +88,7 @@ def _copy(source: Database, target: Database) -> int:
     name = source.name
 
     def read(reading: Connection) -> int:
-        _see_everybody(reading)
+        _read_all_spaces(reading)
         revision = _revision(reading, name)
         return target.migrate(lambda writing: _fill(reading, writing, target, revision))
 
@@ -116,13 +116,13 @@ def _fill(reading: Connection, writing: Connection, target: Database, revision: 
     for statement in creation(target.dialect.words, fresh=True):
         writing.exec_driver_sql(statement)
     upgrade_schema(writing, revision)
-    _see_everybody(writing)
+    _read_all_spaces(writing)
     there = set(inspect(reading).get_table_names())
     tables = [*LEDGER.sorted_tables, *METADATA.sorted_tables]
-    return sum(_rows(reading, writing, table) for table in tables if table.name in there)
+    return sum(_copy_rows(reading, writing, table) for table in tables if table.name in there)
 
 
-def _rows(reading: Connection, writing: Connection, table: Table) -> int:
+def _copy_rows(reading: Connection, writing: Connection, table: Table) -> int:
     """Return how many rows of a table were copied, a few at a time."""
     names = [column["name"] for column in inspect(reading).get_columns(table.name)]
     wanted, count = select(*(table.c[name] for name in names)), 0
@@ -133,7 +133,7 @@ def _rows(reading: Connection, writing: Connection, table: Table) -> int:
     return count
 
 
-def _see_everybody(connection: Connection) -> None:
+def _read_all_spaces(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT set_config('shoal.space', '*', true)"))
 

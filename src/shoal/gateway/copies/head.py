@@ -68,9 +68,9 @@ class HeadFile:
         self.list = path.with_name(path.name + ".withdrawn")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the file alone among all workers that share it; read it and the database inside."""
-        with self._opened(self.path.with_name(self.path.name + ".lock")) as descriptor:
+        with self._open_file(self.path.with_name(self.path.name + ".lock")) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
 
@@ -98,7 +98,7 @@ class HeadFile:
         """Note a head, whole or not at all, on the disk when this returns; return it."""
         head = head._replace(withdrawn=self._length())
         beside = self.path.with_name(self.path.name + ".new")
-        with self._opened(beside, os.O_TRUNC) as descriptor:
+        with self._open_file(beside, os.O_TRUNC) as descriptor:
             os.write(descriptor, json.dumps(head._asdict()).encode() + b"\n")
             os.fsync(descriptor)
         beside.replace(self.path)
@@ -130,7 +130,7 @@ class HeadFile:
         A torn last line is ended first, so that it cannot merge with a new mark.
         """
         fresh = not self.list.exists()
-        with self._opened(self.list, os.O_APPEND) as descriptor:
+        with self._open_file(self.list, os.O_APPEND) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -160,7 +160,7 @@ class HeadFile:
         return self.list.stat().st_size if self.list.exists() else 0
 
     @contextmanager
-    def _opened(self, path: Path, flags: int = 0) -> Iterator[int]:
+    def _open_file(self, path: Path, flags: int = 0) -> Iterator[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
         try:
             yield descriptor
@@ -196,7 +196,7 @@ def pause_mark(uid: str, first: int) -> str:
 def check_head(store: Store) -> None:
     """Refuse a database that is not the newest that was noted; begin the head of a new one."""
     file = store.head
-    with file.locked():
+    with file.lock():
         noted, row = file.read(), store.commit_now(_row)
         if row is None and _may_begin(store, noted):
             file.write(store.commit_now(lambda c: renew_head(c, noted, None)))
@@ -214,7 +214,7 @@ def advance_head(store: Store, now: float | None = None) -> None:
     number that the database has by then, and does not grow it further.
     """
     file = store.head
-    with file.locked():
+    with file.lock():
         noted = file.read()
 
         def work(connection: Connection) -> NotedHead:
@@ -230,7 +230,7 @@ def note_checkpoint(store: Store) -> None:
     """Lay a checkpoint over all charges and note its hash in the head file."""
     with store.patience():
         found = store.ledger.checkpoint(by="gateway")
-    with store.head.locked():
+    with store.head.lock():
         noted = store.head.read()
         if noted is not None:
             store.head.write(noted._replace(checkpoint=found.hash))
@@ -238,7 +238,7 @@ def note_checkpoint(store: Store) -> None:
 
 def begin_head(store: Store) -> None:
     """Note a head for a database that is the newest for sure."""
-    with store.head.locked():
+    with store.head.lock():
         noted = store.head.read()
         store.head.write(store.commit_now(lambda c: renew_head(c, noted, None)))
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, select, update
 
 from shoal.gateway.copies.head import Withdrawals, renew_head, row_hash
-from shoal.gateway.streams import Address, House, changed, forget, loaded
+from shoal.gateway.streams import Address, House, forget, load_stream, update_stream
 from shoal.gateway.tables import GRANTS, KEYS, PEOPLE, STREAMS
 
 
@@ -39,7 +39,7 @@ def accept_older_copy(house: House, now: float) -> Restored:
     stream is paused until its person resumes it.
     """
     store, file = house.store, house.store.head
-    with file.locked():
+    with file.lock():
         noted = file.read()
         known = None if noted is None or not noted.database else file.read_withdrawn(noted)
 
@@ -59,7 +59,7 @@ def hold_still(house: House, connection: Connection, now: float) -> int:
     A pause of the person's own stays the last, so that `resume` still ends it.
     """
     rows = connection.execute(select(STREAMS).filter_by(forgotten=None)).all()
-    found = [(row, loaded(house, connection, row)) for row in rows]
+    found = [(row, load_stream(house, connection, row)) for row in rows]
     found = [(row, stream) for row, stream in found if stream.clock.slots]
     for row, stream in found:
         first = max(row.closed, stream.standing.decided)
@@ -68,7 +68,7 @@ def hold_still(house: House, connection: Connection, now: float) -> int:
         pauses = json.loads(row.pauses)
         own = 1 if pauses and pauses[-1][1] is None else 0
         pauses.insert(len(pauses) - own, [first, until])
-        connection.execute(changed(_address(row), pauses=json.dumps(pauses)))
+        connection.execute(update_stream(_address(row), pauses=json.dumps(pauses)))
     return len(found)
 
 
@@ -91,7 +91,7 @@ def _apply(house: House, connection: Connection, known: Withdrawals | None, now:
 def _take_keys_back(connection: Connection, known: Withdrawals | None, now: float) -> int:
     """Revoke the keys on the list, or all keys without a list; return how many."""
     rows = connection.execute(select(KEYS).filter_by(revoked=None)).all()
-    gone = [row for row in rows if known is None or _listed(known, "key", row.space, row.key)]
+    gone = [row for row in rows if known is None or _is_withdrawn(known, "key", row.space, row.key)]
     for row in gone:
         statement = update(KEYS).filter_by(space=row.space, key=row.key).values(revoked=now)
         connection.execute(statement)
@@ -103,7 +103,7 @@ def _take_grants_back(connection: Connection, known: Withdrawals | None) -> int:
     gone = []
     for row in connection.execute(select(GRANTS)).all():
         named = (row.space, row.person, row.application, row.made)
-        if known is None or _listed(known, "grant", *named):
+        if known is None or _is_withdrawn(known, "grant", *named):
             gone.append(row)
     for row in gone:
         own = {"space": row.space, "person": row.person, "application": row.application}
@@ -113,7 +113,7 @@ def _take_grants_back(connection: Connection, known: Withdrawals | None) -> int:
 
 def _forget_again(house: House, connection: Connection, known: Withdrawals, now: float) -> int:
     rows = connection.execute(select(STREAMS).filter_by(forgotten=None)).all()
-    gone = [row for row in rows if _listed(known, "stream", row.space, row.uid)]
+    gone = [row for row in rows if _is_withdrawn(known, "stream", row.space, row.uid)]
     for row in gone:
         forget(house, connection, _address(row), now)
     return len(gone)
@@ -121,7 +121,7 @@ def _forget_again(house: House, connection: Connection, known: Withdrawals, now:
 
 def _forget_people(connection: Connection, known: Withdrawals) -> int:
     rows = connection.execute(select(PEOPLE)).all()
-    gone = [row for row in rows if _listed(known, "person", row.space, row.person, row.made)]
+    gone = [row for row in rows if _is_withdrawn(known, "person", row.space, row.person, row.made)]
     for row in gone:
         connection.execute(delete(PEOPLE).filter_by(space=row.space, person=row.person))
     return len(gone)
@@ -142,13 +142,13 @@ def _pause_again(house: House, connection: Connection, known: Withdrawals | None
             for uid, first in known.pauses
         )
         if unknown and not (pauses and pauses[-1][1] is None):
-            pauses.append([loaded(house, connection, row).standing.decided, None])
-            connection.execute(changed(_address(row), pauses=json.dumps(pauses)))
+            pauses.append([load_stream(house, connection, row).standing.decided, None])
+            connection.execute(update_stream(_address(row), pauses=json.dumps(pauses)))
             count += 1
     return count
 
 
-def _listed(known: Withdrawals, kind: str, *parts: object) -> bool:
+def _is_withdrawn(known: Withdrawals, kind: str, *parts: object) -> bool:
     return row_hash(kind, *parts) in known.rows
 
 

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Body, Query, Request
 from shoal.gateway.keys import DEVICE, Caller
 from shoal.gateway.problems import Problem
 from shoal.gateway.routes.bodies import House, ReadingBody, ReadingKey, Who
-from shoal.gateway.routes.streams import taken
+from shoal.gateway.routes.streams import take_readings
 from shoal.gateway.streams import Address
 
 StreamName = Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -68,7 +68,7 @@ async def push(
     try:
         for first in range(0, len(readings), most):
             piece = list(readings[first : first + most])
-            await taken(house, who, where, piece, key if len(readings) <= most else None)
+            await take_readings(house, who, where, piece, key if len(readings) <= most else None)
     except Problem as problem:
         if problem.status != 404:
             raise

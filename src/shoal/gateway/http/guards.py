@@ -44,7 +44,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, told = time.perf_counter(), {"status": 500}
+        began, response = time.perf_counter(), {"status": 500}
         left = None if scope["path"] in UNLIMITED else self._rates.take(scope)
         extra = [*PLAIN, (b"x-request-id", secrets.token_hex(8).encode())]
         if left is not None:
@@ -52,7 +52,7 @@ class Guard:
 
         async def answer(message: Any) -> None:
             if message["type"] == "http.response.start":
-                told["status"] = message["status"]
+                response["status"] = message["status"]
                 own = {name for name, _ in message["headers"]}
                 message["headers"] += [pair for pair in extra if pair[0] not in own]
             await send(message)
@@ -63,11 +63,11 @@ class Guard:
                 problem.more["headers"] = {"Retry-After": "1"}
                 await respond(problem, answer)
             else:
-                await self._limited(scope, receive, answer)
+                await self._run_with_limit(scope, receive, answer)
         finally:
-            self._note(scope, told["status"], time.perf_counter() - began, dict(extra))
+            self._note(scope, response["status"], time.perf_counter() - began, dict(extra))
 
-    async def _limited(self, scope: Any, receive: Any, answer: Any) -> None:
+    async def _run_with_limit(self, scope: Any, receive: Any, answer: Any) -> None:
         """Run the application; answer with a problem when the body is too long or late."""
         most = self._settings.body_bytes
         given = dict(scope["headers"]).get(b"content-length", b"0")
@@ -79,7 +79,7 @@ class Guard:
         seconds = self._settings.request_body_seconds
         end = asyncio.get_running_loop().time() + seconds
 
-        async def counted() -> Any:
+        async def receive_counted() -> Any:
             """Return the next body message; raise a Problem above `most` bytes, or too late."""
             nonlocal count, failed, whole
             if whole:
@@ -97,14 +97,14 @@ class Guard:
                 raise failed
             return message
 
-        async def answered(message: Any) -> None:
+        async def send_answer(message: Any) -> None:
             """Forward the application's response, or the problem with the body."""
             if failed is None:
                 await answer(message)
             elif message["type"] == "http.response.start":
                 await respond(failed, answer)
 
-        await self._app(scope, counted, answered)
+        await self._app(scope, receive_counted, send_answer)
 
     def _note(self, scope: Any, status: int, seconds: float, extra: dict[bytes, bytes]) -> None:
         """Count and log one response; the route is a template, so no names of people are logged."""

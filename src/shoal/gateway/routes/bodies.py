@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
-def _plain(text: str) -> str:
+def _without_controls(text: str) -> str:
     """Text without characters that no database keeps."""
     if "\0" in text:
         raise ValueError("holds a NUL character; leave it out")
@@ -29,7 +29,7 @@ def _plain(text: str) -> str:
 
 
 Name = Annotated[str, Field(pattern=NAME)]
-Text = Annotated[str, Field(max_length=200), AfterValidator(_plain)]
+Text = Annotated[str, Field(max_length=200), AfterValidator(_without_controls)]
 When = Annotated[str, Field(max_length=40, examples=["2026-03-04T08:30:00Z"])]
 PersonPath = Annotated[str, Path(pattern=NAME)]
 StreamPath = Annotated[str, Path(pattern=NAME)]
@@ -127,22 +127,22 @@ async def gateway_of(request: Request) -> Gateway:
     return found
 
 
-async def authenticated(request: Request) -> Caller:
+async def authenticate(request: Request) -> Caller:
     """Who is calling."""
     gateway: Gateway = request.app.state.gateway
     return await gateway.caller(request.headers.get("authorization"))
 
 
 House = Annotated[Any, Depends(gateway_of)]
-Who = Annotated[Caller, Depends(authenticated)]
+Who = Annotated[Caller, Depends(authenticate)]
 
 
-async def addressed(person: PersonPath, stream: StreamPath, caller: Who) -> Address:
+async def address_of(person: PersonPath, stream: StreamPath, caller: Who) -> Address:
     """The stream that a path names, in the caller's own space."""
     return Address(caller.space, person, stream)
 
 
-Stream = Annotated[Address, Depends(addressed)]
+Stream = Annotated[Address, Depends(address_of)]
 
 
 Seconds = float

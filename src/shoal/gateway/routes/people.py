@@ -13,7 +13,7 @@ from sqlalchemy import delete, insert, select
 
 from shoal.core.numbers import finite
 from shoal.gateway.copies.head import row_mark
-from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
+from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, keys_of_caller, revoke
 from shoal.gateway.machines import SHOWN, SUPPRESSED
 from shoal.gateway.problems import missing, not_understood
 from shoal.gateway.routes import bodies
@@ -31,7 +31,7 @@ from shoal.gateway.streams import (
     Address,
     forget,
     instant,
-    loaded,
+    load_stream,
     now_seconds,
     open_stream,
     pause,
@@ -50,7 +50,7 @@ async def people(house: House, who: Who, after: str = "", limit: int = 100) -> d
     """The people of the space, by name, a page at a time. For operators."""
     who.must_be(OPERATOR)
     after, limit = after[:64].replace("\0", ""), min(max(1, limit), 1000)
-    work = partial(_names, space=who.space, after=after, limit=limit)
+    work = partial(_page_of_people, space=who.space, after=after, limit=limit)
     return {"people": await house.store.reading(who.space, work)}
 
 
@@ -157,13 +157,13 @@ async def delete_stream(house: House, who: Who, where: Stream) -> dict[str, Any]
 @router.post("/people/{person}/streams/{stream}/pause", response_model=bodies.From)
 async def pause_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """Read nothing from the next slot on, which everybody can see. For the person."""
-    return await _paused(house, who, where, resume=False)
+    return await _pause_or_resume(house, who, where, resume=False)
 
 
 @router.post("/people/{person}/streams/{stream}/resume", response_model=bodies.From)
 async def resume_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """Read again from the next slot on. For the person."""
-    return await _paused(house, who, where, resume=True)
+    return await _pause_or_resume(house, who, where, resume=True)
 
 
 @router.put("/people/{person}/streams/{stream}/limit", response_model=bodies.LimitTold)
@@ -176,7 +176,7 @@ async def put_limit(
     """
     _own_or_operator(who, where.person)
     stream = await house.store.reading(
-        who.space, lambda c: loaded(house.rooms, c, row_of(c, where))
+        who.space, lambda c: load_stream(house.rooms, c, row_of(c, where))
     )
     await house.store.limit(
         where.subject, stream.plan, body.epsilon, body.unit, ever=body.over == "lifetime"
@@ -248,7 +248,7 @@ async def post_key(
 async def get_keys(house: House, who: Who) -> dict[str, Any]:
     """The keys this caller may take back, without their secrets."""
     who.must_be(OPERATOR, PERSON)
-    return {"keys": await house.store.reading(who.space, lambda c: listed(c, who))}
+    return {"keys": await house.store.reading(who.space, lambda c: keys_of_caller(c, who))}
 
 
 @router.delete("/keys/{key}", status_code=204)
@@ -271,13 +271,13 @@ async def budget(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
 
     def work(connection: Any) -> Any:
         _check_there(connection, who.space, person)
-        told = overview(connection, who.space, [person], by=who.kind)[person]
-        seen = {each["stream"]: each["seen"] for each in told}
+        fields = overview(connection, who.space, [person], by=who.kind)[person]
+        seen = {each["stream"]: each["seen"] for each in fields}
         return _open_streams(house, connection, who.space, [person]), seen
 
     found, seen = await house.store.reading(who.space, work)
-    told = (await _spendings(house, found)).get(person, [])
-    return {"person": person, "streams": [each | {"seen": seen[each["stream"]]} for each in told]}
+    fields = (await _spendings(house, found)).get(person, [])
+    return {"person": person, "streams": [each | {"seen": seen[each["stream"]]} for each in fields]}
 
 
 @router.get(
@@ -300,24 +300,24 @@ async def space_overview(
 
     def work(connection: Any) -> Any:
         """Return the totals of the space, one page of people, and its streams by person."""
-        people = _names(connection, who.space, after, limit)
+        people = _page_of_people(connection, who.space, after, limit)
         return (
             totals(connection, who.space, now_seconds()),
             overview(connection, who.space, people, by=who.kind),
             _open_streams(house, connection, who.space, people),
         )
 
-    whole, told, found = await house.store.reading(who.space, work)
+    whole, fields, found = await house.store.reading(who.space, work)
     spent = await _spendings(house, found)
     page = [
         {"person": person, "streams": streams, "budget": spent.get(person, [])}
-        for person, streams in told.items()
+        for person, streams in fields.items()
     ]
     last = page[-1]["person"] if len(page) == limit else None
     return {**whole, "connections": house.hub.connections, "page": page, "after": last}
 
 
-def _names(connection: Any, space: str, after: str, limit: int) -> list[str]:
+def _page_of_people(connection: Any, space: str, after: str, limit: int) -> list[str]:
     """People of a space by name, a page of them."""
     wanted = select(PEOPLE.c.person).filter_by(space=space).where(PEOPLE.c.person > after)
     return list(connection.execute(wanted.order_by(PEOPLE.c.person).limit(limit)).scalars())
@@ -327,16 +327,16 @@ def _open_streams(house: Any, connection: Any, space: str, people: Sequence[str]
     """Rows of streams that were not forgotten, each with the stream itself."""
     wanted = select(STREAMS).filter_by(space=space, forgotten=None)
     rows = connection.execute(wanted.where(STREAMS.c.person.in_(people))).all()
-    return [(row, loaded(house.rooms, connection, row)) for row in rows]
+    return [(row, load_stream(house.rooms, connection, row)) for row in rows]
 
 
 async def _spendings(house: Any, found: list[Any]) -> dict[str, list[dict[str, Any]]]:
     """The account of every stream, by person."""
-    limits = await house.store.asked(lambda ledger: ledger.limits())
-    told: dict[str, list[dict[str, Any]]] = {}
+    limits = await house.store.ask_ledger(lambda ledger: ledger.limits())
+    fields: dict[str, list[dict[str, Any]]] = {}
     for row, stream in found:
-        told.setdefault(row.person, []).append(await _spending(house, row, stream, limits))
-    return told
+        fields.setdefault(row.person, []).append(await _spending(house, row, stream, limits))
+    return fields
 
 
 async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str, Any]:
@@ -344,18 +344,18 @@ async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str,
     where, promise = Address(row.space, row.person, row.stream), stream.plan.guarantee
     day = stream.clock.slot(max(0, stream.closed - 1)).day
     days, period = row.kind == "contexts", "" if row.kind == "counts" else day
-    told: dict[str, Any] = {"stream": row.stream, "kind": row.kind, "period": period}
-    told["notion"] = promise.notion
+    fields: dict[str, Any] = {"stream": row.stream, "kind": row.kind, "period": period}
+    fields["notion"] = promise.notion
     if days:
-        told["each_day"] = str(promise.amount)
-        told["rule"] = "days are independent: each keeps its own promise"
+        fields["each_day"] = str(promise.amount)
+        fields["rule"] = "days are independent: each keeps its own promise"
     if promise.notion == "delta-privacy":
-        return told
+        return fields
     over = None if days else period
-    total = await house.store.asked(lambda ledger: ledger.spent(where.subject, over))
+    total = await house.store.ask_ledger(lambda ledger: ledger.spent(where.subject, over))
     charges = 0 if total is None else total.charges
     if days:  # today is charged with its first reading, and counts from its first slot on
-        begun = await house.store.asked(lambda ledger: ledger.has(where.subject, day))
+        begun = await house.store.ask_ledger(lambda ledger: ledger.has(where.subject, day))
         count = charges + (not begun)
     else:
         waiting = sum(status in (SHOWN, SUPPRESSED) for _, status, _, _ in stream.standing.pending)
@@ -365,15 +365,15 @@ async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str,
         "epsilon": share * float(promise.amount if total is None else total.amount),
         "eta": share * float((total and total.eta) or 0),
     }
-    told |= {"steps": count, "spent": finite(spent["epsilon"])}
+    fields |= {"steps": count, "spent": finite(spent["epsilon"])}
     own = [each for each in limits if each.subject in ("*", where.subject)]
     if days:  # a limit on each day is kept by every plan that it let through
         own = [each for each in own if each.period is None]
     if own:
         least = max(own, key=lambda each: spent[each.unit] / max(float(each.amount), 1e-300))
         lived = math.inf if row.kind == "counts" else now_seconds() - row.made
-        told |= {"unit": least.unit, **_until(float(least.amount), spent[least.unit], lived)}
-    return told
+        fields |= {"unit": least.unit, **_until(float(least.amount), spent[least.unit], lived)}
+    return fields
 
 
 def _until(most: float, spent: float, elapsed: float) -> dict[str, Any]:
@@ -388,7 +388,9 @@ def _until(most: float, spent: float, elapsed: float) -> dict[str, Any]:
     }
 
 
-async def _paused(house: Any, who: Caller, where: Address, *, resume: bool) -> dict[str, Any]:
+async def _pause_or_resume(
+    house: Any, who: Caller, where: Address, *, resume: bool
+) -> dict[str, Any]:
     check_own(who, where.person)
     house.watch.check()
     first = await house.store.writing(

@@ -14,7 +14,7 @@ from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import House, Stream, Who
 from shoal.gateway.routes.people import check_own
 from shoal.gateway.sight import refusals
-from shoal.gateway.streams import loaded, row_of
+from shoal.gateway.streams import load_stream, row_of
 from shoal.gateway.tables import OUTPUTS
 
 router = APIRouter(prefix="/v1", tags=["people"])
@@ -36,7 +36,7 @@ async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
     def work(connection: Any) -> dict[str, Any]:
         """Return the adversary's beliefs about the stream as JSON; refuse streams of counts."""
         row = row_of(connection, where)
-        stream = loaded(house.rooms, connection, row)
+        stream = load_stream(house.rooms, connection, row)
         if stream.kind.name == "places":
             return {"kind": "places", "places": heat_map(stream.plan, stream.standing.seen)}
         if stream.kind.name == "counts":

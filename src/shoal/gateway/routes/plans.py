@@ -101,10 +101,10 @@ async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
 async def get_job(house: House, who: Who, job: Name) -> dict[str, Any]:
     """Where a job stands. For operators."""
     who.must_be(OPERATOR)
-    told: dict[str, Any] = await house.store.reading(
+    state: dict[str, Any] = await house.store.reading(
         who.space, partial(job_told, space=who.space, job=job)
     )
-    return told
+    return state
 
 
 @router.get("/jobs/{job}/events", responses={200: {"content": {"text/event-stream": {}}}})
@@ -116,14 +116,14 @@ async def job_events(house: House, who: Who, job: Name) -> Response:
 
     async def frames() -> AsyncIterator[str]:
         """Yield a server-sent event at every change of the job, until it is done or failed."""
-        told, last = first, None
+        state, last = first, None
         while not house.hub.closing:
-            if told != last:
-                yield f"event: progress\ndata: {json.dumps(told)}\n\n"
-            if told["state"] in (DONE, FAILED):
+            if state != last:
+                yield f"event: progress\ndata: {json.dumps(state)}\n\n"
+            if state["state"] in (DONE, FAILED):
                 return
             await asyncio.sleep(PROGRESS_SECONDS)
-            told, last = await house.store.reading(who.space, look), told
+            state, last = await house.store.reading(who.space, look), state
 
     return StreamingResponse(frames(), media_type="text/event-stream")
 

@@ -53,8 +53,8 @@ async def push(
     """
     house, key = request.app.state.gateway, request.headers.get("authorization")
     sent = Sent(person, stream, await request.body(), idempotency_key)
-    told = await pushed(house, key, sent)
-    return Response(told, 202, media_type=JSON)
+    answer = await push_sent(house, key, sent)
+    return Response(answer, 202, media_type=JSON)
 
 
 class Shortcut:
@@ -79,15 +79,18 @@ class Shortcut:
         try:
             again = None if once is None else once.decode("latin-1")
             sent = Sent(found[1], found[2], await _whole(receive), again)
-            told = await pushed(self._house, key.decode("latin-1"), sent)
+            answer = await push_sent(self._house, key.decode("latin-1"), sent)
         except Problem as problem:
             await respond(problem, send)
         except ShoalError as error:
             await respond(problem_from(error), send)
         else:
-            head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(told))]
+            head = [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(answer)),
+            ]
             await send({"type": "http.response.start", "status": 202, "headers": head})
-            await send({"type": "http.response.body", "body": told})
+            await send({"type": "http.response.body", "body": answer})
 
 
 class Sent(NamedTuple):
@@ -99,13 +102,13 @@ class Sent(NamedTuple):
     key: str | None
 
 
-async def pushed(house: Any, authorization: str | None, sent: Sent) -> bytes:
+async def push_sent(house: Any, authorization: str | None, sent: Sent) -> bytes:
     """What became of the readings in a body, as JSON."""
     who = await house.caller(authorization)
     who.must_be(DEVICE)
     where = Address(who.space, sent.person, sent.stream)
-    told = await taken(house, who, where, parsed(sent.body), sent.key)
-    return json.dumps(told).encode()
+    answer = await take_readings(house, who, where, parse_readings(sent.body), sent.key)
+    return json.dumps(answer).encode()
 
 
 async def _whole(receive: Any) -> bytes:
@@ -120,7 +123,7 @@ async def _whole(receive: Any) -> bytes:
             return b"".join(parts)
 
 
-async def taken(
+async def take_readings(
     house: Any, who: Caller, where: Address, readings: list[ReadingBody], key: str | None = None
 ) -> dict[str, Any]:
     """What became of the readings of a device; under a key that came before, once more."""
@@ -136,13 +139,13 @@ async def taken(
     ]
     canonical = [[each.at, each.content()] for each in readings] if key is not None else []
     once = request_key(who.key, key, canonical)
-    told = await house.intake.ask(Asked(where, given, now, once))
-    dead = [(place, reason) for place, reason in enumerate(told) if reason is not None]
-    telemetry.READINGS.labels("taken").inc(len(told) - len(dead))
+    reasons = await house.intake.ask(Asked(where, given, now, once))
+    dead = [(place, reason) for place, reason in enumerate(reasons) if reason is not None]
+    telemetry.READINGS.labels("taken").inc(len(reasons) - len(dead))
     for _, reason in dead:
         telemetry.READINGS.labels(reason).inc()
     return {
-        "taken": len(told) - len(dead),
+        "taken": len(reasons) - len(dead),
         "dead": [{"place": p, "reason": r, "detail": REASONS[r]} for p, r in dead],
     }
 
@@ -179,8 +182,8 @@ async def outputs(
     sight, found = await house.store.reading(where.space, work)
     house.seen.note(sight, found)
     last = found[-1].ordinal if found else after
-    told = ",".join(each.body for each in found)
-    return Response(f'{{"outputs":[{told}],"after":{last}}}', media_type=JSON)
+    bodies = ",".join(each.body for each in found)
+    return Response(f'{{"outputs":[{bodies}],"after":{last}}}', media_type=JSON)
 
 
 @router.get("/events", responses={200: {"content": {"text/event-stream": {}}}})
@@ -196,7 +199,7 @@ async def events(
 
     Goes on after `Last-Event-ID`, or after `after`; without either from the next slot on.
     """
-    begin = _resumed(last_event_id, after)
+    begin = _last_seen_id(last_event_id, after)
 
     def work(connection: Any) -> Any:
         sight = sight_of(connection, who, where)
@@ -220,7 +223,7 @@ async def events(
     )
 
 
-def _resumed(last_event_id: str | None, after: int | None) -> int | None:
+def _last_seen_id(last_event_id: str | None, after: int | None) -> int | None:
     """The id a client saw last, -1 before the first; None where it goes on from now."""
     if not last_event_id:
         return after
@@ -231,7 +234,7 @@ def _resumed(last_event_id: str | None, after: int | None) -> int | None:
     return min(int(last_event_id), 2**62)
 
 
-def parsed(content: bytes) -> list[ReadingBody]:
+def parse_readings(content: bytes) -> list[ReadingBody]:
     """The reading in a JSON object, or those in a list of them; refused without repeating it."""
     try:
         if content.lstrip()[:1] == b"[":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, AttackWish, held_by
-from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
+from shoal.cli.attack import AttackOptions, AttackView, held_by
+from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _hide_frame, _png
 from shoal.core.errors import DataError
 from shoal.core.numbers import finite, significant
 from shoal.noise.primitives import SeededRng
@@ -256,7 +256,7 @@ def track_chart(plan: Plan, found: Attacked) -> bytes:
     _draw_errors(right, found)
     for axes in (left, right):
         axes.legend(frameon=False, fontsize="small")
-        _plain(axes)
+        _hide_frame(axes)
     return _png(figure)
 
 
@@ -341,7 +341,7 @@ class Attacked:
     events: tuple[EventTold, ...] = ()
 
 
-def attack_track(plan: Plan, data: str, columns: NamedColumns, options: AttackWish) -> None:
+def attack_track(plan: Plan, data: str, columns: NamedColumns, options: AttackOptions) -> None:
     """Runs one person's track through the plan and shows what the outputs give away."""
     held = held_by(plan, options)
     track, notes = _track(plan, data, columns, options)
@@ -358,7 +358,7 @@ def attack_track(plan: Plan, data: str, columns: NamedColumns, options: AttackWi
 
 
 def _track(
-    plan: Plan, data: str, columns: NamedColumns, options: AttackWish
+    plan: Plan, data: str, columns: NamedColumns, options: AttackOptions
 ) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
     machine = machine_of(plan)
@@ -383,7 +383,7 @@ def _track(
     return longest._replace(readings=longest.readings[:most]), notes
 
 
-def _most_steps(covered: int | None, options: AttackWish) -> tuple[int, str]:
+def _most_steps(covered: int | None, options: AttackOptions) -> tuple[int, str]:
     """How many steps are attacked at most, and why no more; `covered` are those of the model."""
     wanted = options.steps or MOST_STEPS
     if covered is None:
@@ -393,7 +393,7 @@ def _most_steps(covered: int | None, options: AttackWish) -> tuple[int, str]:
 
 
 def _attack_on_track(
-    plan: Plan, held: Model, track: Track, options: AttackWish, notes: list[str]
+    plan: Plan, held: Model, track: Track, options: AttackOptions, notes: list[str]
 ) -> Attacked:
     """The track run through the plan, and what its outputs make the adversary believe."""
     start = options.start
@@ -422,7 +422,7 @@ def _attack_on_track(
     )
 
 
-def _released_track(plan: Plan, track: Track, options: AttackWish) -> list[LocationRelease]:
+def _released_track(plan: Plan, track: Track, options: AttackOptions) -> list[LocationRelease]:
     """What a stream of the plan shows of the track, with predictable noise."""
     stream, rng, releases = initial_stream(plan, options.start), SeededRng(options.seed), []
     for reading in track.readings:
@@ -432,7 +432,7 @@ def _released_track(plan: Plan, track: Track, options: AttackWish) -> list[Locat
 
 
 def _event_changes(
-    plan: Plan, track: Track, outputs: list[Any], options: AttackWish
+    plan: Plan, track: Track, outputs: list[Any], options: AttackOptions
 ) -> tuple[EventTold, ...]:
     """What the outputs tell of the events the plan watches, or of those asked about."""
     own = machine_of(plan).watch

@@ -30,7 +30,7 @@ from shoal.places.walk import Start, fit_grid, fit_person, grid_of
 if TYPE_CHECKING:
     import polars as pl
 
-    from shoal.cli.fit import FitWish
+    from shoal.cli.fit import FitOptions
     from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
     from shoal.core.task import Model
@@ -157,7 +157,7 @@ FINEST = 15  # resolution of hexagons
 EDGE_MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
 
 
-def fit_map(options: FitWish, columns: NamedColumns) -> None:
+def fit_map(options: FitOptions, columns: NamedColumns) -> None:
     """Fits, stores and reports a map model.
 
     `wish.grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `wish.box` is
@@ -207,7 +207,7 @@ def fit_map(options: FitWish, columns: NamedColumns) -> None:
         screen.print(line)
 
 
-def _note_jumps(table: pl.DataFrame, options: FitWish, columns: NamedColumns) -> None:
+def _note_jumps(table: pl.DataFrame, options: FitOptions, columns: NamedColumns) -> None:
     """Tells of jumps that are none: between people, and over pauses."""
     note_one_series(columns.series, table["user"].n_unique())
     if "seconds" not in table.columns or options.gap is not None or options.every is not None:
@@ -221,7 +221,7 @@ def _note_jumps(table: pl.DataFrame, options: FitWish, columns: NamedColumns) ->
         )
 
 
-def _fit_grid_chain(table: pl.DataFrame, options: FitWish) -> tuple[GridFit, Any]:
+def _fit_grid_chain(table: pl.DataFrame, options: FitOptions) -> tuple[GridFit, Any]:
     if options.gap is not None:
         parse_duration(options.gap)  # a bare number on the command line is refused
     step = (
@@ -251,7 +251,7 @@ def _fit_grid_chain(table: pl.DataFrame, options: FitWish) -> tuple[GridFit, Any
     return fitted, fit_person(fitted.chain, paths[options.personal])
 
 
-def _grid(table: pl.DataFrame, options: FitWish) -> Grid:
+def _grid(table: pl.DataFrame, options: FitOptions) -> Grid:
     assert options.grid is not None  # what makes it a map
     south, west, north, east = _box(table, options.box)
     hexagons = re.fullmatch(r"h3:(\d+)", options.grid)

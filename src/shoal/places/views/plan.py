@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from shoal.cli import show
-from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
+from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _hide_frame, _png
 from shoal.cli.leak import StreamLeak
 from shoal.cli.plan import PlanView, print_refusals
 from shoal.core.errors import Refused
@@ -73,7 +73,7 @@ def policy_chart(plan: Plan) -> bytes:
     for axes in (left, right):
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel(machine.query.unit)
-        _plain(axes)
+        _hide_frame(axes)
     return _png(figure)
 
 
@@ -112,7 +112,7 @@ def trace_chart(truth: Floats, released: Floats, estimated: Floats, unit: str) -
     axes.set_xlabel(unit)
     axes.set_ylabel(unit)
     axes.legend(frameon=False)
-    _plain(axes)
+    _hide_frame(axes)
     return _png(figure)
 
 
@@ -135,7 +135,7 @@ def time_chart(
     below.set_ylim(bottom=0)
     below.legend(frameon=False)
     for axes in (above, below):
-        _plain(axes)
+        _hide_frame(axes)
     return _png(figure)
 
 
@@ -417,7 +417,7 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
         losses.append(released.loss_path)
     found = []
     try:
-        for steps in show.tracked([*map(str, horizons)], "measuring"):
+        for steps in show.with_progress([*map(str, horizons)], "measuring"):
             leakage = sequence_leakage(plan, outputs[: int(steps)])
             found.append(Horizon(int(steps), max(leakage.learned_joined), max(leakage.joined)))
         return found

@@ -30,15 +30,15 @@ from shoal.places.walk import grid_of
 if TYPE_CHECKING:
     import polars as pl
 
-    from shoal.cli.release import ReleaseWish
+    from shoal.cli.release import ReleaseOptions
     from shoal.cli.sources import NamedColumns
-    from shoal.cli.stream import StreamWish
+    from shoal.cli.stream import StreamOptions
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
     from shoal.ledger.store import SqlLedger
 
 
-def release_steps(plan: Plan, named: NamedColumns, options: ReleaseWish) -> None:
+def release_steps(plan: Plan, named: NamedColumns, options: ReleaseOptions) -> None:
     """`shoal release` of a plan for places: a table with a row for each step of everybody's track.
 
     A row has the released point, the best estimate given everything released so far, how many
@@ -81,7 +81,7 @@ def _under(subject: str | None, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _release_tracks_with_progress(
-    plan: Plan, table: pl.DataFrame, columns: TrackColumns, options: ReleaseWish
+    plan: Plan, table: pl.DataFrame, columns: TrackColumns, options: ReleaseOptions
 ) -> Any:
     with show.working("releasing streams") as notify:
         if options.ledger is None:
@@ -138,7 +138,7 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     atomic_write(_charts(plot)[1], chart)
 
 
-def _report_release(plan: Plan, rows: pl.DataFrame, options: ReleaseWish) -> None:
+def _report_release(plan: Plan, rows: pl.DataFrame, options: ReleaseOptions) -> None:
     streams = rows.select("user", "part").unique().height
     options.warn_of_seed()
     if options.as_json:
@@ -232,7 +232,7 @@ class PlaceLines:
 
     charged = True
 
-    def __init__(self, plan: Plan, options: StreamWish) -> None:
+    def __init__(self, plan: Plan, options: StreamOptions) -> None:
         self._plan, self._options = plan, options
         if options.field != "context":
             raise InputError(

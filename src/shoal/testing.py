@@ -50,17 +50,17 @@ def check_mechanism(
     for number, task in enumerate(some):
         plans = [calibrate_and_check(chosen, task, amount) for amount in sizes]
         for name, check in CHECKS.items():
-            told = check(plans)
-            assert told is None, f"{row}, task {number} ({task.query.describe()}), {name}: {told}"
+            fault = check(plans)
+            assert fault is None, f"{row}, task {number} ({task.query.describe()}), {name}: {fault}"
 
 
 def check_refusal(row: str, task: Task, amount: Number = 1) -> None:
     """Hold the row to refusing `task` in one sentence."""
     early = row_named(row).refuse(task)
     assert early is None or is_sentence(early), f"{row} refuses with no sentence: {early!r}"
-    told = _refusal(row, task, exact(amount, "amount"))
-    assert told is not None, f"{row} takes a task it should refuse: {task.query.describe()}"
-    assert is_sentence(told), f"{row} refuses with no sentence: {told!r}"
+    sentence = _refusal(row, task, exact(amount, "amount"))
+    assert sentence is not None, f"{row} takes a task it should refuse: {task.query.describe()}"
+    assert is_sentence(sentence), f"{row} refuses with no sentence: {sentence!r}"
 
 
 def _refusal(row: str, task: Task, amount: Fraction) -> str | None:

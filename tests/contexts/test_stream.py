@@ -424,14 +424,14 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
     named = SPEC.replace('"mask-adaptive"', '"mask-probabilistic"')
     spec.write_text(named.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "1min"'))
     request = read_request(spec)
-    with request.limited():
+    with request.limit_time():
         choose(request.task, request.epsilon(), request.mechanism)
         choose(request.task, request.epsilon(), "mask-hybrid")  # looks at the same probabilities
     choose(request.task, request.epsilon(), request.mechanism)
     assert seen == [60.0, limits.SECONDS]
     spec.write_text(SPEC.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "60"'))
     with pytest.raises(SpecError, match=r"privacy\.time_limit is '60'"):
-        read_request(spec).limited()
+        read_request(spec).limit_time()
 
 
 def test_a_family_in_a_spec_is_planned_audited_and_attacked(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from shoal.attacks.codes import follow, likeliest, pushed, total
+from shoal.attacks.codes import follow, likeliest, push_through, total
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
@@ -109,10 +109,10 @@ def test_sums_keep_what_plain_numbers_lose(logs: list[float]) -> None:
     from scipy.sparse import csr_array
 
     matrix = csr_array(np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
-    found = pushed(matrix, np.array(logs))
+    found = push_through(matrix, np.array(logs))
     assert found[0] == pytest.approx(np.logaddexp(logs[0], logs[1]) - math.log(2), abs=1e-9)
     assert found[1] == pytest.approx(logs[1], abs=1e-9)
     assert found[2] == -math.inf
-    assert pushed(matrix, np.full(3, -math.inf)).tolist() == [-math.inf] * 3
+    assert push_through(matrix, np.full(3, -math.inf)).tolist() == [-math.inf] * 3
     assert float(total(np.array(logs))) == pytest.approx(np.logaddexp.reduce(logs), abs=1e-9)
     assert float(total(np.full(3, -math.inf))) == -math.inf

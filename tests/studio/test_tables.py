@@ -18,7 +18,7 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
 from shoal.places.walk import free_walk
 from shoal.studio.rooms import places
-from shoal.studio.rooms.ground import learned, own_track, step_of
+from shoal.studio.rooms.ground import map_from_file, own_track, step_of
 from shoal.studio.tables import chosen, columns_of, gap_of, look, room_of
 
 
@@ -115,11 +115,11 @@ def source(folder: Path, text: str) -> dict[str, Any]:
 
 
 def test_one_bad_fix_does_not_stretch_the_map(tmp_path: Path) -> None:
-    good = learned(source(tmp_path, TRACK * 1))
+    good = map_from_file(source(tmp_path, TRACK * 1))
     many = TRACK + "".join(
         f"c,2026-03-02T{9 + at // 60:02d}:{at % 60:02d}:00,52.51,13.405\n" for at in range(300)
     )
-    bad = learned(source(tmp_path, many + "a,2026-03-02T20:00:00,0.0,0.0\n"))
+    bad = map_from_file(source(tmp_path, many + "a,2026-03-02T20:00:00,0.0,0.0\n"))
     assert bad.cell_km == good.cell_km
     assert "1 positions lie beyond the map" in bad.about
 

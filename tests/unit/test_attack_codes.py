@@ -10,10 +10,10 @@ import pytest
 
 from shoal.attacks.codes import (
     best_split,
-    coded,
+    encode_sums,
+    likelihood_given_rest,
+    likelihoods_of_summands,
     sum_law,
-    told_about_each,
-    told_by_sum,
     total_law,
 )
 from shoal.core.errors import Refused
@@ -26,7 +26,7 @@ def test_a_code_stands_for_the_numbers_of_any_data() -> None:
         rows = rng.integers(-3, 4, (entries, values, count)) * int(rng.integers(1, 4))
         extra = rows @ rng.integers(-2, 3, (count, 2))  # two numbers the others determine
         rows = np.concatenate([rows, extra], axis=2)[..., rng.permutation(count + 2)]
-        code = coded(rows)
+        code = encode_sums(rows)
         numbers = code.numbers()
         assert len(code.shape) <= count
         for path in itertools.product(range(values), repeat=entries):
@@ -37,10 +37,10 @@ def test_a_code_stands_for_the_numbers_of_any_data() -> None:
 
 def test_a_histogram_needs_one_digit_fewer_than_it_has_bars() -> None:
     bars = np.broadcast_to(np.eye(4, dtype=np.int64), (10, 4, 4))
-    assert coded(bars).shape == (11, 11, 11)
+    assert encode_sums(bars).shape == (11, 11, 11)
     both = np.concatenate([bars, bars[..., :1] * 7 + bars[..., 1:2]], axis=2)
-    assert coded(both).width == 11**3
-    nothing = coded(np.full((3, 2, 2), 5))
+    assert encode_sums(both).width == 11**3
+    nothing = encode_sums(np.full((3, 2, 2), 5))
     assert nothing.width == 1
     assert nothing.numbers().tolist() == [[15, 15]]
 
@@ -70,7 +70,9 @@ def test_sums_of_independent_numbers_match_listing() -> None:
                     told[k][i] += math.exp(log - laws[k][i] + likelihood[sum(parts)])
         assert np.exp(total_law(laws)) == pytest.approx(total, abs=1e-12)
         assert total_law(laws, best=True) == pytest.approx(best, abs=1e-9)
-        for law, found, expected in zip(laws, told_about_each(laws, likelihood), told, strict=True):
+        for law, found, expected in zip(
+            laws, likelihoods_of_summands(laws, likelihood), told, strict=True
+        ):
             possible = law > -math.inf
             assert np.exp(found[possible]) == pytest.approx(expected[possible], abs=1e-12)
         place = int(np.argmax(best))
@@ -83,13 +85,13 @@ def test_sums_of_independent_numbers_match_listing() -> None:
 def test_nothing_underflows() -> None:
     deep = np.array([0.0, -2000.0])
     assert sum_law(deep, deep).tolist() == pytest.approx([0, -2000 + math.log(2), -4000])
-    found = told_by_sum(deep, np.array([-3000.0, -math.inf, 0.0]))
+    found = likelihood_given_rest(deep, np.array([-3000.0, -math.inf, 0.0]))
     assert found.tolist() == pytest.approx([-3000, -2000])
 
 
 def test_codes_that_would_wrap_around_are_refused() -> None:
     with pytest.raises(Refused, match="too large for an attack"):
-        coded(np.array([[[0], [2**61]]]))
+        encode_sums(np.array([[[0], [2**61]]]))
     wide = np.array([[[0, 0], [1, 2**40]], [[0, 0], [2**40, 1]]])
     with pytest.raises(Refused, match="too many values together"):
-        coded(wide)
+        encode_sums(wide)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
+from shoal.attacks.codes import MOST_STEPS, encode_sums, likelihoods_of_summands
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
@@ -481,7 +481,7 @@ def _weak(
     values: tuple[str, ...], log_before: Floats, likely: Floats, rows: Ints, seen: Sequence[Seen]
 ) -> Beliefs:
     """Entries independent of each other, each with the law it has under the model."""
-    code = coded(rows)
+    code = encode_sums(rows)
     width = int(code.added.max(axis=1).sum()) + 1
     if 0.5 * float(width) ** 2 > MOST_STEPS:
         raise Refused(f"the released sums have {width} values, too many to be told apart here")
@@ -491,8 +491,10 @@ def _weak(
         law = np.full(int(added.max()) + 1, -math.inf)
         np.logaddexp.at(law, added, row)
         laws.append(law)
-    told = told_about_each(laws, log_likelihood(seen, code.numbers()[:width]))
-    joint = np.array([row[added] for row, added in zip(told, code.added, strict=True)]) + logs
+    likelihoods = likelihoods_of_summands(laws, log_likelihood(seen, code.numbers()[:width]))
+    joint = (
+        np.array([row[added] for row, added in zip(likelihoods, code.added, strict=True)]) + logs
+    )
     return Beliefs.from_joint(values, log_before, joint)
 
 

@@ -45,7 +45,7 @@ class Code(NamedTuple):
         return np.asarray(self.start + (digits * self.unit + self.low) @ self.lines // self.over)
 
 
-def coded(rows: Ints) -> Code:
+def encode_sums(rows: Ints) -> Code:
     """The code of sums to which value x of entry t adds rows[t, x], (entries, values, numbers).
 
     Only numbers that the others do not determine have a digit: one number always, one bar fewer
@@ -120,7 +120,7 @@ def sum_law(one: Floats, two: Floats, *, best: bool = False) -> Floats:
         return np.asarray(np.log(mass) + base)
 
 
-def told_by_sum(law: Floats, log_likelihood: Floats) -> Floats:
+def likelihood_given_rest(law: Floats, log_likelihood: Floats) -> Floats:
     """log P(output | A = a) when `log_likelihood` is that given A + B, and `law` is log P(B = b).
 
     For every a such that a + b is a valid code for all b.
@@ -141,7 +141,7 @@ def told_by_sum(law: Floats, log_likelihood: Floats) -> Floats:
         return np.asarray(np.log(mass) + base)
 
 
-def told_about_each(laws: list[Floats], log_likelihood: Floats) -> list[Floats]:
+def likelihoods_of_summands(laws: list[Floats], log_likelihood: Floats) -> list[Floats]:
     """log P(output | one of several independent summands), for each of them and its values.
 
     `laws` are their log-laws, `log_likelihood` that of the output given the sum of all. Divide
@@ -152,8 +152,8 @@ def told_about_each(laws: list[Floats], log_likelihood: Floats) -> list[Floats]:
     half = len(laws) // 2
     first, last = laws[:half], laws[half:]
     return [
-        *told_about_each(first, told_by_sum(total_law(last), log_likelihood)),
-        *told_about_each(last, told_by_sum(total_law(first), log_likelihood)),
+        *likelihoods_of_summands(first, likelihood_given_rest(total_law(last), log_likelihood)),
+        *likelihoods_of_summands(last, likelihood_given_rest(total_law(first), log_likelihood)),
     ]
 
 
@@ -218,15 +218,17 @@ def follow(motion: Motion, begin: Floats, first: int, rows: Floats) -> Followed:
     for t in range(steps):
         moves = motion.matrix(first + t)
         if moves is not None:
-            law, joint = pushed(moves, law), pushed(moves, joint)
+            law, joint = push_through(moves, law), push_through(moves, joint)
         before[t], predicted[t] = law, joint
         joint = joint + rows[t]
         filtered[t] = joint
     evidence = float(total(joint))
     if evidence == -math.inf:
         raise InputError("what was released is impossible under the adversary's model")
-    smoothed = _laws(filtered + later(motion, first, rows))
-    return Followed(before, _laws(predicted), _laws(filtered), smoothed, evidence)
+    smoothed = _normalise_logs(filtered + later(motion, first, rows))
+    return Followed(
+        before, _normalise_logs(predicted), _normalise_logs(filtered), smoothed, evidence
+    )
 
 
 def later(motion: Motion, first: int, rows: Floats) -> Floats:
@@ -238,7 +240,7 @@ def later(motion: Motion, first: int, rows: Floats) -> Floats:
             transposed = motion.matrix(first + t + 1)
             moves = None if transposed is None else transposed.T.tocsr()
         ahead = rows[t + 1] + found[t + 1]
-        found[t] = ahead if moves is None else pushed(moves, ahead)
+        found[t] = ahead if moves is None else push_through(moves, ahead)
     return found
 
 
@@ -272,7 +274,7 @@ def likeliest(motion: Motion, begin: Floats, first: int, rows: Floats) -> Ints:
     return path
 
 
-def pushed(matrix: Any, logs: Floats) -> Floats:
+def push_through(matrix: Any, logs: Floats) -> Floats:
     """log (matrix e^logs) for a matrix in sparse rows without negative entries.
 
     -inf where no transition leads; no possible entry is lost to underflow.
@@ -309,7 +311,7 @@ def on_states(motion: Motion, first: int, hidden: Floats) -> Floats:
     return found
 
 
-def _laws(logs: Floats) -> Floats:
+def _normalise_logs(logs: Floats) -> Floats:
     """Each row less its total, so that it is the logarithm of a law."""
     return np.asarray(logs - total(logs)[:, None])
 

@@ -88,7 +88,7 @@ class Score(NamedTuple):
 
     def describe(self, labels: tuple[str, ...]) -> str:
         """The score in words; numbers without a label are counted."""
-        names = labels if len(labels) == len(self.direction) else _counted(len(self.direction))
+        names = labels if len(labels) == len(self.direction) else _output_names(len(self.direction))
         if len(self.direction) == 1 and self.direction[0] == 1:
             what = "the output"
         else:
@@ -155,7 +155,7 @@ def _direction(columns: list[tuple[Floats, Floats]]) -> Floats:
     return np.asarray(direction / steepest) if steepest > 0 else np.ones(len(columns))
 
 
-def _counted(count: int) -> tuple[str, ...]:
+def _output_names(count: int) -> tuple[str, ...]:
     return tuple(f"output {i + 1}" for i in range(count))
 
 
@@ -237,7 +237,8 @@ def _best_threshold(trial: _Trial, score: Score, swapped: bool) -> Promise:
     found = [
         Promise(0.0, everything),
         Promise(
-            float(_expected(none[0], none[1], trial)[0]), TellingEvent(score, (), True, swapped)
+            float(_expected_bound(none[0], none[1], trial)[0]),
+            TellingEvent(score, (), True, swapped),
         ),
     ]
     numbers = np.concatenate([over[: counts[0]], under[: counts[1]]])
@@ -246,7 +247,7 @@ def _best_threshold(trial: _Trial, score: Score, swapped: bool) -> Promise:
     cuts = np.unique(np.quantile(numbers, QUANTILES, method="inverted_cdf"))
     for above in (True, False):
         hits = [_past_cuts(s[:n], cuts, above) for s, n in zip((over, under), counts, strict=True)]
-        value = _expected(hits[0], hits[1], trial)
+        value = _expected_bound(hits[0], hits[1], trial)
         place = int(np.argmax(value))
         ends = (float(cuts[place]), math.inf) if above else (-math.inf, float(cuts[place]))
         found.append(Promise(float(value[place]), TellingEvent(score, (ends,), False, swapped)))
@@ -257,20 +258,20 @@ def _best_bins(trial: _Trial, score: Score, swapped: bool) -> Promise:
     """The best union of bins, taken in the order of their likelihood ratio; nan is a bin too."""
     top, bottom = trial.top[::2], trial.bottom[::2]
     edges = _edges(np.concatenate([top, bottom]))
-    counts = [_binned(scores, edges) for scores in (top, bottom)]
+    counts = [_count_in_bins(scores, edges) for scores in (top, bottom)]
     ratio = np.log((counts[0] + 0.5) / (counts[1] + 0.5))
     order = np.argsort(-ratio, kind="stable")
     other = trial._replace(top=trial.top[1::2], bottom=trial.bottom[1::2])
-    hits = [np.cumsum(_binned(scores, edges)[order]) for scores in (other.top, other.bottom)]
-    value = _expected(hits[0], hits[1], other)
+    hits = [np.cumsum(_count_in_bins(scores, edges)[order]) for scores in (other.top, other.bottom)]
+    value = _expected_bound(hits[0], hits[1], other)
     place = int(np.argmax(value))
     chosen: Ints = np.sort(order[: place + 1])
     nothing = bool(chosen[-1] == len(edges) - 1)
-    intervals = _joined(edges, chosen[: len(chosen) - nothing])
+    intervals = _merge_bins(edges, chosen[: len(chosen) - nothing])
     return Promise(float(value[place]), TellingEvent(score, intervals, nothing, swapped))
 
 
-def _expected(over: Ints, under: Ints, trial: _Trial) -> Floats:
+def _expected_bound(over: Ints, under: Ints, trial: _Trial) -> Floats:
     """Return the lower limit of log p/p' that a test of the event is expected to give.
 
     p̂ is lowered and p̂' raised by `spread` standard deviations of the test and CAUTION of the
@@ -317,7 +318,7 @@ def _edges(scores: Floats) -> Floats:
     return np.concatenate([[-math.inf], inner, [math.inf]])
 
 
-def _binned(scores: Floats, edges: Floats) -> Ints:
+def _count_in_bins(scores: Floats, edges: Floats) -> Ints:
     """How many scores are in each bin, and last how many are no numbers."""
     numbers = scores[~np.isnan(scores)]
     place = np.searchsorted(edges, numbers, side="right") - 1
@@ -325,7 +326,7 @@ def _binned(scores: Floats, edges: Floats) -> Ints:
     return np.append(counts, len(scores) - len(numbers))
 
 
-def _joined(edges: Floats, chosen: Ints) -> tuple[tuple[float, float], ...]:
+def _merge_bins(edges: Floats, chosen: Ints) -> tuple[tuple[float, float], ...]:
     """Neighbouring bins as one interval."""
     intervals: list[tuple[float, float]] = []
     for place in chosen.tolist():
@@ -389,24 +390,24 @@ def chosen(
     tests its budget allows, which is smaller for long data.
     """
     pilot, *others = seeds.spawn(1 + len(NARROWINGS))
-    ranked = _ranked(_pilot(run, found, budget, pilot), budget, spread)
+    ranked = _rank_rivals(_pilot(run, found, budget, pilot), budget, spread)
     done = PILOT
     for (share, kept), own in zip(NARROWINGS, others, strict=True):
         done += share
         rivals = [rival for rival, _ in ranked[:kept]]
         more = _more(run, rivals, budget.part(share), round(done * budget.draws), own)
-        ranked = _ranked(more, budget, spread)
+        ranked = _rank_rivals(more, budget, spread)
     return ranked[0]
 
 
 def trials(budget: DrawBudget, entries: int) -> int:
     """How many releases given each fact are kept for the test of data of so many entries."""
     part = budget.part(TEST)
-    most, dear = part.draws // 2, part.entries / 2 / entries
-    return most if dear >= most else min(most, max(int(dear), LEAST_TESTS))
+    most, by_entries = part.draws // 2, part.entries / 2 / entries
+    return most if by_entries >= most else min(most, max(int(by_entries), LEAST_TESTS))
 
 
-def _ranked(
+def _rank_rivals(
     rivals: list[Rival], budget: DrawBudget, spread: float
 ) -> list[tuple[Rival, TellingEvent]]:
     """Every rival with its best event, the one that promises most first."""
@@ -430,7 +431,7 @@ def _pilot(
             f"round; give at least {math.ceil(FEWEST * len(pools) / PILOT):,} draws, or fewer "
             "lengths"
         )
-    outputs = iter(_outputs(run, pools, part, part.draws, seeds))
+    outputs = iter(_draw_outputs(run, pools, part, part.draws, seeds))
     rivals = []
     for contrast in found:
         own = [next(outputs) for _ in contrast.pools]
@@ -446,7 +447,7 @@ def _more(
 ) -> list[Rival]:
     """The same rivals with more outputs."""
     pools = [pool for rival in rivals for pool in rival.pools]
-    fresh = iter(_outputs(run, pools, part, until, seeds))
+    fresh = iter(_draw_outputs(run, pools, part, until, seeds))
     grown = []
     for rival in rivals:
         both = [np.vstack([known, next(fresh)]) for known in rival.outputs]
@@ -454,7 +455,7 @@ def _more(
     return grown
 
 
-def _outputs(
+def _draw_outputs(
     run: Runner, pools: Sequence[Pool], part: DrawBudget, until: int, seeds: np.random.SeedSequence
 ) -> list[Floats]:
     """What is released given each of some facts, within a part of the budget."""
@@ -485,9 +486,9 @@ class Looked(NamedTuple):
         """The same in words; none where no lengths were chosen."""
         if not self.lengths:
             return ""
-        words = f"data of {_listed(self.lengths)} entries"
+        words = f"data of {_join_words(self.lengths)} entries"
         if self.refused:
-            words += f"; the black box takes no data of {_listed(self.refused)}"
+            words += f"; the black box takes no data of {_join_words(self.refused)}"
         if self.beyond is not None:
             upper = f"up to {self.beyond:,} entries" if self.beyond else "of any length"
             words += f"; longer data ({upper}) only when its lengths are named"
@@ -523,7 +524,7 @@ def default_scope(box: BlackBox, laws: FactLaws, draws: int, seed: int) -> Scope
     """Short lengths and a ladder up to the model's own, as far as the draws and the box go."""
     budget = default_budget(draws)
     longest = longest_by_default(budget)
-    refused = _refused(box, laws.chains, longest, seed)
+    refused = _refused_lengths(box, laws.chains, longest, seed)
     others = [pool.entries for contrast in laws.tables for pool in contrast.pools]
     walks = [chain.walk for chain in laws.chains]
     found = places(walks, others, budget.part(PILOT), longest, lambda n: n not in refused)
@@ -532,7 +533,9 @@ def default_scope(box: BlackBox, laws: FactLaws, draws: int, seed: int) -> Scope
     return Scope(fact_pairs(laws, found), budget, looked)
 
 
-def _refused(box: BlackBox, chains: Sequence[Chain], longest: int, seed: int) -> tuple[int, ...]:
+def _refused_lengths(
+    box: BlackBox, chains: Sequence[Chain], longest: int, seed: int
+) -> tuple[int, ...]:
     """The lengths of the ladder a function does not take, though it takes others.
 
     It fails for every probe of such a length. A function that fails for all lengths, or
@@ -546,7 +549,7 @@ def _refused(box: BlackBox, chains: Sequence[Chain], longest: int, seed: int) ->
     if refused and len(refused) == len(failures):
         first = failures[refused[0]]
         raise InputError(
-            f"{first} (data of {_listed(refused)} entries was tried; if it takes other lengths, "
+            f"{first} (data of {_join_words(refused)} entries was tried; if it takes other lengths, "
             "name them)"
         ) from first
     return refused
@@ -576,6 +579,6 @@ def _beyond(chains: Sequence[Chain], lengths: Sequence[int]) -> int | None:
     return own if own > max(lengths, default=0) else None
 
 
-def _listed(lengths: Sequence[int]) -> str:
+def _join_words(lengths: Sequence[int]) -> str:
     words = [f"{n:,}" for n in lengths]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

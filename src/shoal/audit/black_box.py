@@ -72,7 +72,7 @@ class PlanBox:
             rows = [_answer(self.plan, path, own) for path in paths]
             return np.array(rows, dtype=np.float64)
         weights = np.array(query.multiples(), dtype=np.int64)
-        answers = _tallied(paths, len(weights)) @ weights
+        answers = _count_states(paths, len(weights)) @ weights
         labels = answers.shape[1]
         if not is_zero_sum(body.noise):
             noise = body.noise.draw(len(paths) * labels, rng).reshape(-1, labels)
@@ -117,7 +117,7 @@ class FunctionBox:
     def outputs(self, data: list[Any], seed: int) -> Floats:
         """One output for each of several data sets, (data sets, numbers)."""
         options = {"rng": np.random.default_rng(seed)} if self.seeded else {}
-        rows = [self._called(one, options) for one in data]
+        rows = [self._call_function(one, options) for one in data]
         try:
             out = np.array(rows, dtype=np.float64).reshape(len(data), -1)
         except (TypeError, ValueError):
@@ -129,7 +129,7 @@ class FunctionBox:
             raise InputError("the black box returned no number; it must return one or several")
         return out
 
-    def _called(self, data: Any, options: dict[str, Any]) -> Any:
+    def _call_function(self, data: Any, options: dict[str, Any]) -> Any:
         """Return what the function returns for `data`.
 
         Raises InputError, with the data and the error in short, when the function raises.
@@ -200,7 +200,7 @@ class Runner:
         rows = [min(most, count - start) for start in range(0, count, most)]
         numbers = seeds.generate_state(2 * len(rows), np.uint64).tolist()
         spread = map if self._pool is None else self._pool.map
-        released = partial(_released, self._box, data.draw)
+        released = partial(_draw_and_release, self._box, data.draw)
         outputs = []
         for output in spread(released, rows, numbers[: len(rows)], numbers[len(rows) :]):
             self._check_width(data.entries, output.shape[1])
@@ -224,7 +224,7 @@ class Runner:
             self._progress(self._from + round(share * (self._until - self._from)), self._total)
 
 
-def _released(box: BlackBox, draw: Draw, rows: int, data: int, noise: int) -> Floats:
+def _draw_and_release(box: BlackBox, draw: Draw, rows: int, data: int, noise: int) -> Floats:
     return box.draw(draw(rows, np.random.default_rng(data)), noise)
 
 
@@ -262,7 +262,7 @@ def parallel(box: BlackBox) -> bool:
     return True
 
 
-def _tallied(paths: Ints, states: int) -> Ints:
+def _count_states(paths: Ints, states: int) -> Ints:
     """How often each state comes in every row, (rows, states)."""
     places = paths + states * np.arange(len(paths))[:, None]
     return np.bincount(places.ravel(), minlength=states * len(paths)).reshape(-1, states)

@@ -41,7 +41,7 @@ def table_facts(table: FiniteLaw, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     """The pairs of facts to keep indistinguishable, each once; impossible facts are left out."""
     named = named_pairs(secrets)
     if named is not None:
-        pairs = [(_named(table, a), _named(table, b)) for a, b in named.pairs]
+        pairs = [(_fact_of_event(table, a), _fact_of_event(table, b)) for a, b in named.pairs]
     elif each_entry(secrets):
         pairs = []
         for variable, domain in zip(table.variables, table.domains, strict=True):
@@ -52,7 +52,7 @@ def table_facts(table: FiniteLaw, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     return [(a, b) for a, b in pairs if a.probability > 0 and b.probability > 0]
 
 
-def _named(table: FiniteLaw, event: Event) -> Fact:
+def _fact_of_event(table: FiniteLaw, event: Event) -> Fact:
     holds = event.holds(table)
     where = None if event.others else event.mapping()
     return Fact(event.name, where, holds, float(table.probability[holds].sum()))
@@ -173,7 +173,7 @@ def finite_loss(table: FiniteLaw, release: npt.ArrayLike, secrets: Secrets) -> F
     once (outputs are then tuples, numbered), anything finite. 0/0 is no constraint, c/0 is
     infinite; secrets of probability 0 are left out.
     """
-    law = _checked(table, release)
+    law = _checked_release(table, release)
     chances = table.probability.ravel()
     whole = chances @ law
     best = FiniteLoss(0.0)
@@ -195,7 +195,7 @@ def finite_loss(table: FiniteLaw, release: npt.ArrayLike, secrets: Secrets) -> F
     return best
 
 
-def _checked(table: FiniteLaw, release: npt.ArrayLike) -> Floats:
+def _checked_release(table: FiniteLaw, release: npt.ArrayLike) -> Floats:
     """Return `release` as (outcomes, outputs); refuse rows that are no laws, within 1e-9."""
     law = np.asarray(release, dtype=np.float64)
     if law.shape[:-1] != table.probability.shape:
@@ -376,7 +376,7 @@ def beliefs(seen: Sighting) -> LearnedPair:
     else:
         with np.errstate(invalid="ignore"):
             pair = seen.pair or _widest(joint[0] - prior[0])
-        found = _told(joint[0], prior[0], pair, walk.initial)
+        found = _learned_pair(joint[0], prior[0], pair, walk.initial)
     return found._replace(rounding=_rounding(seen, joint, prior))
 
 
@@ -417,7 +417,9 @@ def _rounding(seen: Sighting, joint: Floats, prior: Floats) -> float:
     return 2.0**-53 * sums * (1.0 + deepest)
 
 
-def _told(joint: Floats, prior: Floats, pair: tuple[int, int], initial: Floats) -> LearnedPair:
+def _learned_pair(
+    joint: Floats, prior: Floats, pair: tuple[int, int], initial: Floats
+) -> LearnedPair:
     """Return the log-ratio and beliefs of `pair` from log-weights with and without the output."""
     top, bottom = pair
     with np.errstate(invalid="ignore"):
@@ -466,7 +468,7 @@ def _worst_start(joint: Floats, prior: Floats, pair: tuple[int, int] | None) -> 
     with np.errstate(divide="ignore"):
         weight = np.log(initial)[:, None]
     mixed = [np.logaddexp.reduce(weight + table, axis=0) for table in (joint, prior)]
-    return _told(mixed[0], mixed[1], chosen, initial)
+    return _learned_pair(mixed[0], mixed[1], chosen, initial)
 
 
 def _best_odds(joint: Floats, prior: Floats, pair: tuple[int, int]) -> tuple[float, float]:

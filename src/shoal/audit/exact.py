@@ -127,9 +127,9 @@ def _noise_audit(
     certified. With `curve` the densities of the worst case are kept.
     """
     found = _findings(task, body, known, promised, curve)
-    lower, upper, worst = _largest(found)
+    lower, upper, worst = _largest_finding(found)
     if each_person(task.secrets):  # what one entry tells is only a part of it
-        upper = max(upper, _grouped(task, eta_above(body.eta)))
+        upper = max(upper, _group_epsilon(task, eta_above(body.eta)))
     return Audit(
         mechanism=name,
         asked=task.query.describe(),
@@ -156,7 +156,7 @@ def additive_audit(plan: Plan, curve: bool) -> Audit:
     task = replace(plan.task, query=body.query)  # the body's query is the one released
     promised = float(guarantee.amount)
     found = _noise_audit(plan.mechanism, task, body, promised, curve, _own_bound(plan))
-    eta, group = found.entry_level, _grouped(task, found.entry_level)
+    eta, group = found.entry_level, _group_epsilon(task, found.entry_level)
     claim = {
         "entry-dp": (eta, eta),
         "group": (max(found.lower, group), max(found.upper, group)),
@@ -175,7 +175,7 @@ def running_audit(plan: Plan, curve: bool) -> Audit:
     one, inner = Additive(body.query.query, body.noise), body.query.query
     family = tuple(replace(model, length=body.query.every) for model in plan.task.family)  # type: ignore[type-var]
     task = Task(query=inner, secrets=plan.task.secrets, family=family)
-    lower, _, worst = _largest(_findings(task, one, whole.upper, None, curve))
+    lower, _, worst = _largest_finding(_findings(task, one, whole.upper, None, curve))
     claim = whole.claim if plan.guarantee.notion == "entry-dp" else (lower, whole.claim[1])
     return replace(whole, lower=lower, claim=claim, witness=worst.witness)
 
@@ -223,7 +223,7 @@ def _finding(setting: AuditCase) -> Finding:
     return replace(found, upper=max(upper, found.lower), notes=(*found.notes, *notes))
 
 
-def _largest(found: list[Finding]) -> tuple[float, float, Finding]:
+def _largest_finding(found: list[Finding]) -> tuple[float, float, Finding]:
     worst = max(found, key=lambda finding: finding.lower)
     return worst.lower, max(finding.upper for finding in found), worst
 
@@ -237,7 +237,7 @@ def _notes(found: list[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _grouped(task: Task, eta: float) -> float:
+def _group_epsilon(task: Task, eta: float) -> float:
     """The group-level epsilon: all tied entries at once."""
     return math.inf if task.tied is None else task.tied * eta
 
@@ -318,7 +318,7 @@ def measured_audit(plan: Plan, curve: bool) -> Audit:
     body = plan.body
     assert isinstance(body, Measured)
     word = f"{body.name} is {significant(eta_above(body.eta))}-DP for one entry"
-    return _bounded(plan, _Known(f"{plan.mechanism} of {body.name}", body.eta, word))
+    return _audit_any_release(plan, _Known(f"{plan.mechanism} of {body.name}", body.eta, word))
 
 
 def learning_audit(plan: Plan, curve: bool) -> Audit:
@@ -332,7 +332,7 @@ def learning_audit(plan: Plan, curve: bool) -> Audit:
     moved = f"{significant(body.query.lipschitz)} {body.query.unit}"
     rounds = ", all rounds together," if isinstance(body, Rounds) else ""
     word = f"one entry moves the answer{rounds} by at most {moved}"
-    return _bounded(plan, _Known(plan.mechanism, body.eta, word))
+    return _audit_any_release(plan, _Known(plan.mechanism, body.eta, word))
 
 
 def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
@@ -342,7 +342,7 @@ def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
     return least if body is None else min(least, model.noise_bound(body.query, body.noise))
 
 
-def _bounded(plan: Plan, known: _Known) -> Audit:
+def _audit_any_release(plan: Plan, known: _Known) -> Audit:
     """Return the interval from 0 to the least bound that holds for every eta-DP release."""
     task, guarantee = plan.task, plan.guarantee
     eta, person = eta_above(known.eta), each_person(task.secrets)
@@ -418,7 +418,7 @@ def peaks_audit(
     index = max(range(len(peaks)), key=lambda number: peaks[number].value)
     worst, upper = peaks[index], max(uppers)
     lower = max(worst.value - rounding(worst), 0.0)
-    told = Witness(
+    evidence = Witness(
         model=index,
         law=task.family[index].describe(),
         subject="the data",
@@ -440,7 +440,7 @@ def peaks_audit(
         lower=lower,
         upper=upper,
         entry_level=entry_level,
-        witness=told if worst.value > 0 else None,
+        witness=evidence if worst.value > 0 else None,
         assumptions=ASSUMED,
         not_checked=(*dict.fromkeys(notes), *NOT_CHECKED),
     )
@@ -489,19 +489,21 @@ def _sized_peak(body: Tabulated, walk: Walk, entries: int) -> FiniteLoss:
     best = FiniteLoss(0.0)
     offset = int(weights.min()) * entries
     for place in range(len(body.answers)):
-        told = np.full(len(nothing), -math.inf)
+        log_likelihood = np.full(len(nothing), -math.inf)
         for answer, row in zip(body.answers, body.weights, strict=True):
-            if 0 <= answer - offset < len(told):  # others are answers of another size
-                told[answer - offset] = math.log(row[place] / sum(row)) if row[place] else -math.inf
-        after = _by_entry(coded, pasts, told, entries)
+            if 0 <= answer - offset < len(log_likelihood):  # others are answers of another size
+                log_likelihood[answer - offset] = (
+                    math.log(row[place] / sum(row)) if row[place] else -math.inf
+                )
+        after = _by_entry(coded, pasts, log_likelihood, entries)
         best = max(best, _steepest(walk, place, before, after), key=lambda peak: peak.value)
     return best
 
 
-def _by_entry(coded: Coded, pasts: list[Floats], told: Floats, entries: int) -> Floats:
+def _by_entry(coded: Coded, pasts: list[Floats], log_likelihood: Floats, entries: int) -> Floats:
     """Return log P(X_e = x, output) for every entry and value; -inf for impossible sums."""
     walk = coded.walk
-    futures = list(backward(coded, len(pasts), told))[::-1]
+    futures = list(backward(coded, len(pasts), log_likelihood))[::-1]
     states = [
         np.logaddexp.reduce(past + future, axis=1)
         for past, future in zip(pasts, futures, strict=True)
@@ -529,6 +531,8 @@ def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> FiniteLo
             if gap > best.value:
                 names = (f"X_{entry + 1} = {walk.values[x]}", f"X_{entry + 1} = {walk.values[y]}")
                 beliefs = [math.exp(float(old[v])) for v in (x, y)]
-                told = [math.exp(float(new[v] - whole[entry])) for v in (x, y)]
-                best = FiniteLoss(gap, names, place, (beliefs[0], beliefs[1]), (told[0], told[1]))
+                ratios = [math.exp(float(new[v] - whole[entry])) for v in (x, y)]
+                best = FiniteLoss(
+                    gap, names, place, (beliefs[0], beliefs[1]), (ratios[0], ratios[1])
+                )
     return best

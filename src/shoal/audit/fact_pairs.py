@@ -125,7 +125,7 @@ def places(
     found: list[Place] = []
     while True:
         for grade in GRADES:
-            found = list(_graded(walks, grade, longest, takes)) or found
+            found = list(_places_of_grade(walks, grade, longest, takes)) or found
             laws = [p.entries for p in found for _ in walks[p.chain].values]
             if laws and budget.affords([*laws, *others]):
                 return found
@@ -149,7 +149,7 @@ def entries_looked_at(entries: int) -> list[int]:
     return sorted({0, entries // 2, entries - 1})
 
 
-def _graded(
+def _places_of_grade(
     walks: Sequence[Walk], grade: Grade, longest: int, takes: Callable[[int], bool]
 ) -> Iterator[Place]:
     """The places of one grade: first and last entries of the shortest and the longest data only."""
@@ -210,7 +210,7 @@ class Route:
         law = self.law if value is None else np.where(self.values == value, self.law, 0.0)
         node = sum(leg.moves for leg in self.back)
         states = np.empty((count, node + 1 + sum(leg.moves for leg in self.onward)), dtype=np.int64)
-        states[:, node] = _drawn(law, count, rng)
+        states[:, node] = _sample_indices(law, count, rng)
         _travel(self.onward, states[:, node:], rng)
         _travel(self.back, states[:, node::-1], rng)
         walk = self.walk
@@ -238,7 +238,7 @@ def route(walk: Walk, nodes: int, entry: int) -> Route:
     return Route(walk, law, values, tuple(leg for leg in onward if leg.moves), tuple(back))
 
 
-def happened(
+def paths_with_event(
     law: PathLaw,
     automaton: Automaton,
     event: int,
@@ -249,7 +249,7 @@ def happened(
     """Paths on which one event of an automaton happens, a `share` of all: those kept on which."""
     kept: list[Ints] = []
     while (lacking := count - sum(map(len, kept))) > 0:
-        paths = _paths(law, int(1.2 * lacking / share) + 16, rng)
+        paths = _sample_paths(law, int(1.2 * lacking / share) + 16, rng)
         state = np.zeros(len(paths), dtype=np.int64)
         for step, here in zip(automaton.steps, paths.T, strict=True):
             state = step[state, here]
@@ -257,11 +257,11 @@ def happened(
     return np.concatenate(kept)[:count]
 
 
-def _paths(law: PathLaw, count: int, rng: np.random.Generator) -> Ints:
+def _sample_paths(law: PathLaw, count: int, rng: np.random.Generator) -> Ints:
     paths = np.empty((count, law.length), dtype=np.int64)
-    paths[:, 0] = _drawn(law.initial, count, rng)
+    paths[:, 0] = _sample_indices(law.initial, count, rng)
     for t in range(law.length - 1):
-        paths[:, t + 1] = _moved(_edges(law.matrix(t)), paths[:, t], rng)
+        paths[:, t + 1] = _move_paths(_edges(law.matrix(t)), paths[:, t], rng)
     return paths
 
 
@@ -285,7 +285,7 @@ def outcomes_given(
 ) -> Ints:
     """`count` outcomes of a joint law given an event, (count, variables), as value indices."""
     law = np.where(table.event(where), table.probability, 0.0).ravel()
-    flat = _drawn(law, count, rng)
+    flat = _sample_indices(law, count, rng)
     return np.stack(np.unravel_index(flat, table.probability.shape), axis=1).astype(np.int64)
 
 
@@ -317,7 +317,7 @@ def _by_moves(leg: Leg, states: Ints, rng: np.random.Generator) -> Ints:
     edges = _edges(leg.matrix)
     rows = np.empty((leg.moves, len(states)), dtype=np.int64)  # a move is one stretch of memory
     for row in rows:
-        row[:] = states = _moved(edges, states, rng)
+        row[:] = states = _move_paths(edges, states, rng)
     return rows.T
 
 
@@ -340,12 +340,12 @@ def _by_jumps(leg: Leg, states: Ints, rng: np.random.Generator) -> Ints:
         held.append(stay)
         shown.append(states)
         left = left - stay
-        states = _moved(edges, states, rng)
+        states = _move_paths(edges, states, rng)
     runs = np.repeat(np.stack(shown, axis=1).ravel(), np.stack(held, axis=1).ravel())
     return runs.reshape(-1, leg.moves + 1)[:, 1:]
 
 
-def _drawn(law: Floats, count: int, rng: np.random.Generator) -> Ints:
+def _sample_indices(law: Floats, count: int, rng: np.random.Generator) -> Ints:
     """`count` indices with probabilities proportional to `law`, never one of probability 0."""
     edges = np.cumsum(law)
     found = np.searchsorted(edges, rng.random(count) * edges[-1], side="right")
@@ -363,7 +363,7 @@ def _edges(matrix: Floats) -> Floats:
     return np.ascontiguousarray(np.divide(ends, total, out=np.ones_like(ends), where=total > 0).T)
 
 
-def _moved(edges: Floats, states: Ints, rng: np.random.Generator) -> Ints:
+def _move_paths(edges: Floats, states: Ints, rng: np.random.Generator) -> Ints:
     """One move from each of `states`."""
     uniform = rng.random(len(states))
     found = np.zeros(len(states), dtype=np.int64)
@@ -477,7 +477,7 @@ def _of_table(
             tuple(
                 Pool(
                     f"'{fact.name}'",
-                    partial(stated_outcomes, table, _stated(fact), places),
+                    partial(stated_outcomes, table, _values_of_fact(fact), places),
                     len(places),
                 )
                 for fact in pair
@@ -507,14 +507,18 @@ def _of_events(model: Model, secrets: Secrets, index: int) -> list[FactPair]:
                     "ever hold it; audit the plan itself: shoal.audit(plan)"
                 )
         pools = tuple(
-            Pool(f"'{event.describe()}'", partial(happened, law, automaton, i, share), law.length)
+            Pool(
+                f"'{event.describe()}'",
+                partial(paths_with_event, law, automaton, i, share),
+                law.length,
+            )
             for i, (event, share) in enumerate(zip(pair, shares, strict=True))
         )
         found.append(FactPair(index, model.describe(), "the path", pools, ((0, 1),)))
     return found
 
 
-def _stated(fact: Fact) -> dict[str, tuple[str, ...]]:
+def _values_of_fact(fact: Fact) -> dict[str, tuple[str, ...]]:
     """The values a fact names; refused for one fact or another, which is not drawn from here."""
     if fact.where is None:
         raise Refused(f"data given '{fact.name}' is not drawn; audit without a black box")

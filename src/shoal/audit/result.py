@@ -366,9 +366,9 @@ def _sentence(parts: tuple[str, ...]) -> str:
 def plain(value: Any, *names: str) -> dict[str, Any]:
     """These attributes as JSON data: tuples as lists, null for what is not finite."""
 
-    def shown(part: Any) -> Any:
+    def as_plain(part: Any) -> Any:
         if isinstance(part, tuple):
-            return [shown(one) for one in part]
+            return [as_plain(one) for one in part]
         return None if isinstance(part, float) and not math.isfinite(part) else part
 
-    return {name: shown(getattr(value, name)) for name in names}
+    return {name: as_plain(getattr(value, name)) for name in names}

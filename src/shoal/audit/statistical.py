@@ -130,7 +130,7 @@ class Estimate(Value):
                 f"when {self.subject} is {first}, and in {shares[1]:.2%} of {self.trials[1]:,} "
                 f"when it is {second}.",
             ),
-            ("Looked at", self._looked()),
+            ("Looked at", self._lengths_text()),
             ("Not checked", "; ".join(NOT_CHECKED) + "."),
         ]
         return "\n".join(f"{title}: {text}" for title, text in lines if text)
@@ -149,7 +149,7 @@ class Estimate(Value):
             "in_words": self.describe(),
         }
 
-    def _looked(self) -> str:
+    def _lengths_text(self) -> str:
         words = Looked(self.lengths, self.refused, self.beyond).describe()
         if words and self.trials[0] < trials(DrawBudget(self.draws), 1):
             words += " The longer data is, the fewer of the draws it gets, unless it is named."
@@ -223,7 +223,7 @@ def audit_black_box(
         )
     members = as_family(family)
     secrets.check(members)
-    names = _states(release, members, states)
+    names = _states_of_data(release, members, states)
     claim = _claim(release, secrets, claimed, notion)
     plan = as_plan(release)
     query = None if plan is None else plan.task.query
@@ -235,10 +235,10 @@ def audit_black_box(
         scope = default_scope(box, known, draws, seed)
     else:
         scope = named_scope(known, lengths, draws)
-    return estimated(box, scope, claim, sampling, (labels, unit))
+    return estimate_loss(box, scope, claim, sampling, (labels, unit))
 
 
-def estimated(
+def estimate_loss(
     box: BlackBox,
     scope: Scope,
     claim: dict[str, Any],
@@ -252,7 +252,7 @@ def estimated(
         seeds = np.random.SeedSequence([seed, 1])
         best, event = chosen(run, scope.fact_pairs, scope.budget, spread, seeds)
         pools = best.pools[::-1] if event.swapped else best.pools
-        counts = _counted(run, pools, event, scope.budget, seed)
+        counts = _count_events(run, pools, event, scope.budget, seed)
     return Estimate(
         **claim,
         **_limits(*counts, sampling.confidence),
@@ -267,7 +267,7 @@ def estimated(
     )
 
 
-def _counted(
+def _count_events(
     run: Runner, pools: tuple[Pool, Pool], event: TellingEvent, budget: DrawBudget, seed: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """How often the event happens given either fact, and in how many new releases."""
@@ -309,7 +309,7 @@ def _claim(
     return {"promised": float(positive(claimed, "claimed")), "notion": notion or secrets.notion}
 
 
-def _states(
+def _states_of_data(
     release: Any, family: tuple[Model, ...], states: Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the states of the data: `states` if given, else the plan's, else those of the models.
@@ -392,7 +392,7 @@ def audit_neighbours(
     pools = tuple(Pool(f"the {name} of two", partial(_always, i), 1) for i, name in names)
     contrast = FactPair(0, "two given data sets", "the data", pools, ((0, 1),))
     scope = Scope([contrast], DrawBudget(draws), Looked())
-    return estimated(TwoDataSets(box, data), scope, claim, sampling, words)
+    return estimate_loss(TwoDataSets(box, data), scope, claim, sampling, words)
 
 
 def _always(which: int, count: int, rng: np.random.Generator) -> Ints:

@@ -50,7 +50,7 @@ def stepped_audit(plan: Plan, curve: bool) -> Audit:
         )
     peaks, uppers, notes = [], [], []
     for model in task.family:
-        laws, whole = _laws(body, model)
+        laws, whole = _answer_laws(body, model)
         peak = max(
             (_peak(body, law) for law in laws), default=FiniteLoss(0.0), key=lambda p: p.value
         )
@@ -74,7 +74,7 @@ def _own_bound(plan: Plan) -> float:
         return math.inf
 
 
-def _laws(body: Stepped, model: Model) -> tuple[list[AnswerJoint], bool]:
+def _answer_laws(body: Stepped, model: Model) -> tuple[list[AnswerJoint], bool]:
     """Laws of the answer under `model`, and whether they are all there are."""
     walk = model.walk()
     if isinstance(walk, str):
@@ -109,9 +109,9 @@ def _walk_law(walk: Walk, weights: Ints, nodes: int) -> AnswerJoint:
     pasts = list(islice(forward(coded, walk.initial), nodes))
     columns = []
     for code in range(coded.width(nodes)):
-        told = np.full(coded.width(nodes), -math.inf)
-        told[code] = 0.0
-        futures = list(backward(coded, nodes, told))[::-1]
+        log_likelihood = np.full(coded.width(nodes), -math.inf)
+        log_likelihood[code] = 0.0
+        futures = list(backward(coded, nodes, log_likelihood))[::-1]
         with np.errstate(invalid="ignore"):
             states = [
                 np.logaddexp.reduce(past + future, axis=1)
@@ -135,10 +135,12 @@ def _table_law(body: Stepped, model: Any) -> AnswerJoint | None:
         return None
     query, size = body.query, max(map(len, domains))
     try:
-        told = [query.evaluate(query.read(list(each)))[0] for each in product(*table.domains)]
+        answers_of_rows = [
+            query.evaluate(query.read(list(each)))[0] for each in product(*table.domains)
+        ]
     except ShoalError:
         return None
-    answers, place = np.unique(np.array(told, dtype=np.int64), return_inverse=True)
+    answers, place = np.unique(np.array(answers_of_rows, dtype=np.int64), return_inverse=True)
     joint = np.zeros((len(domains), size, len(answers)))
     for entry in range(len(domains)):
         shown = np.indices(table.probability.shape)[entry].ravel()
@@ -155,10 +157,10 @@ def _peak(body: Stepped, law: AnswerJoint) -> FiniteLoss:
     """The output that tells most of an entry under one law."""
     prior = np.logaddexp.reduce(law.joint, axis=-1)
     best = FiniteLoss(0.0)
-    for output in _outputs(body, law.answers):
+    for output in _outputs_to_try(body, law.answers):
         far = np.abs(law.answers - output)
-        told = -float(body.fall) * np.array([(int(k) + body.lead) // body.width for k in far])
-        seen = np.logaddexp.reduce(law.joint + told, axis=-1)
+        log_noise = -float(body.fall) * np.array([(int(k) + body.lead) // body.width for k in far])
+        seen = np.logaddexp.reduce(law.joint + log_noise, axis=-1)
         for entry, (old, new) in enumerate(zip(prior, seen, strict=True)):
             held = np.flatnonzero(old > -math.inf)
             gaps = new[held] - old[held]
@@ -176,7 +178,7 @@ def _peak(body: Stepped, law: AnswerJoint) -> FiniteLoss:
     return best
 
 
-def _outputs(body: Stepped, answers: Ints) -> Iterator[int]:
+def _outputs_to_try(body: Stepped, answers: Ints) -> Iterator[int]:
     """From two widths before the least answer to two after the largest.
 
     Where answers are far apart, only outputs near one at which its weight changes: a lower bound.

@@ -16,7 +16,7 @@ from shoal.attacks.beliefs import (
     entries_seen,
     log_likelihood,
 )
-from shoal.attacks.codes import coded as as_code
+from shoal.attacks.codes import encode_sums as as_code
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import in_time, report_progress

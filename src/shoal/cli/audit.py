@@ -208,7 +208,7 @@ def _plan(source: Path) -> Plan:
         from shoal.mechanisms.choice import choose
 
         request = _request(source)
-        with request.limited():
+        with request.limit_time():
             return choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     stored: Any = parse_stored(text, source, "plan")
     if not isinstance(stored, Plan):

@@ -52,7 +52,7 @@ def budget(
     if (subject or period) and ledger is None:
         raise InputError("--subject and --period are for a ledger; name it with --ledger")
     request = read_request(spec)
-    with show.working("calibrating"), request.limited():
+    with show.working("calibrating"), request.limit_time():
         task = request.task
         found = budget_of(
             task.query, task.secrets, task.family,

@@ -216,7 +216,7 @@ def plan(
     request = read_request(spec)
     exported = None if export is None else _exported(spec)
     limit = show.limit_time(time_limit)
-    with limit as watch, show.working("calibrating"), request.limited(time_limit):
+    with limit as watch, show.working("calibrating"), request.limit_time(time_limit):
         comparison = compare(
             request.task, request.epsilon(), request.mechanism, every_row=compare_all
         )

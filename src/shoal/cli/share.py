@@ -69,7 +69,7 @@ def share(
     if rides == ["attack"]:
         attack_shared(out, *map(_hidden_place, (hide or ())[:1]), as_json=as_json)
         return
-    wish = ShareWish(
+    options = ShareWish(
         rides=tuple(map(Path, rides)),
         out=out,
         roads=roads,
@@ -82,7 +82,7 @@ def share(
         goals_only=goals_only,
     )
     with show.working("matching and cutting rides"):
-        report = share_rides(wish)
+        report = share_rides(options)
     if as_json:
         show.print_json(_share_object(report))
     else:

@@ -328,7 +328,7 @@ class Source:
             stored = parse_stored(self.document, self.path, "plan")
             with show.working("checking the plan"):
                 return recheck_plan(stored, self.path)
-        with show.working("calibrating"), self.document.limited():
+        with show.working("calibrating"), self.document.limit_time():
             if self.columns.parts:
                 return self.document.plan(parts=True)
             from shoal.cli.plan_cache import plan_of_spec

@@ -86,7 +86,7 @@ class DayChain(Law):
         law = numbers(initial, "initial")
         names = tuple(str(i) for i in range(law.size)) if states is None else states
         size = len(names)
-        matrices = _stacked(transition, size)
+        matrices = _dense_matrices(transition, size)
         if slots is not None:
             if matrices.ndim != 2:
                 raise InputError("slots is given together with one matrix per step; give one only")
@@ -227,7 +227,7 @@ def _with_idle_rows(transition: Floats, initial: Floats) -> Floats:
     return filled
 
 
-def _stacked(transition: Any, size: int) -> Floats:
+def _dense_matrices(transition: Any, size: int) -> Floats:
     """Return dense matrices from a nested list, an array, or scipy's sparse matrices."""
     if hasattr(transition, "toarray"):
         return np.asarray(transition.toarray(), dtype=np.float64)
@@ -281,19 +281,21 @@ def fit_day(
     if slot is not None or columns:
         start_minute, slot_minutes, _ = load("shoal.data.positions:slots_of")(slot, hours)
         days = load("shoal.data.positions:day_traces")(days, slot, hours, **columns).days
-    names, coded = _coded(days, states)
+    names, coded = _encode_days(days, states)
     if smoothing == "auto":
         smoothing = likeliest_smoothing(days, states=names, spread=spread)
     amount = float(exact(smoothing, "smoothing"))
     if amount < 0:
         raise InputError(f"smoothing is {smoothing}; it must be 0 or more")
-    counts = _spread(_counts(coded, len(names)), whole(spread, "spread", least=0))
+    counts = _sum_of_neighbours(_count_moves(coded, len(names)), whole(spread, "spread", least=0))
     firsts = np.bincount(coded[:, 0][coded[:, 0] >= 0], minlength=len(names)).astype(np.float64)
     if firsts.sum() == 0:
         raise DataError(_refusal_of_empty_start(coded, start_minute, slot_minutes))
-    anywhere = _rows(counts.sum(axis=0), np.full((len(names), len(names)), 1 / len(names)), 0.0)
+    anywhere = _smoothed_rows(
+        counts.sum(axis=0), np.full((len(names), len(names)), 1 / len(names)), 0.0
+    )
     prior = (anywhere + 1 / len(names)) / 2
-    transition = _rows(counts, np.broadcast_to(prior, counts.shape), amount)
+    transition = _smoothed_rows(counts, np.broadcast_to(prior, counts.shape), amount)
     uniform = np.full(len(names), 1 / len(names))
     initial = (firsts + amount * uniform) / (firsts.sum() + amount)
     return DayChain(
@@ -327,7 +329,7 @@ def likeliest_smoothing(
             f"smoothing is 'auto' and {len(days)} day is given; leaving one out needs two days "
             "(give a number)"
         )
-    names, coded = _coded(days, states)
+    names, coded = _encode_days(days, states)
     groups = np.arange(len(days)) % min(len(days), 20)
 
     def likelihood(amount: float) -> float:
@@ -376,7 +378,9 @@ def fit_day_kinds(
     return {name: fit_day(traces, states=states, **options) for name, traces in groups.items()}
 
 
-def _coded(days: Sequence[Trace], states: Sequence[Any] | None) -> tuple[tuple[str, ...], Any]:
+def _encode_days(
+    days: Sequence[Trace], states: Sequence[Any] | None
+) -> tuple[tuple[str, ...], Any]:
     """Return names, and a (days, slots) table of indices, -1 where there is no reading."""
     if not days:
         raise DataError("no day is given; give at least one")
@@ -397,7 +401,7 @@ def _coded(days: Sequence[Trace], states: Sequence[Any] | None) -> tuple[tuple[s
     return names, np.array([[index.get(c, -1) for c in day] for day in texts])
 
 
-def _counts(coded: Any, size: int) -> Floats:
+def _count_moves(coded: Any, size: int) -> Floats:
     """Return the counts (slots - 1, states, states) of steps whose both slots have a reading."""
     counts = np.zeros((coded.shape[1] - 1, size, size))
     for t in range(coded.shape[1] - 1):
@@ -407,13 +411,13 @@ def _counts(coded: Any, size: int) -> Floats:
     return counts
 
 
-def _spread(counts: Floats, slots: int) -> Floats:
+def _sum_of_neighbours(counts: Floats, slots: int) -> Floats:
     padded = np.pad(counts, ((slots, slots), (0, 0), (0, 0)))
     shifted = [padded[k : k + len(counts)] for k in range(2 * slots + 1)]
     return np.asarray(np.sum(shifted, axis=0))
 
 
-def _rows(counts: Floats, prior: Floats, amount: float) -> Floats:
+def _smoothed_rows(counts: Floats, prior: Floats, amount: float) -> Floats:
     """Return (counts + amount·prior) / total, and the prior where nothing was counted."""
     total = counts.sum(axis=-1, keepdims=True)
     mixed = (counts + amount * prior) / np.where(total + amount > 0, total + amount, 1.0)

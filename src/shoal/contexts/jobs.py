@@ -61,16 +61,16 @@ def _release(
     refused |= {unit: OUTSIDE for unit in units if unit in outside and unit not in refused}
     kept = [unit for unit in units if unit not in refused]
 
-    def shown(unit: int) -> list[int]:
+    def show_day(unit: int) -> list[int]:
         rng = source_of(job.seed, plan, census.subjects[unit], census.periods[unit])
         mine = slice(census.bounds[unit], census.bounds[unit + 1])
         return _through_day(plan, slots[mine], census.values[mine], job.states, rng)
 
     if charging is None:
-        days = {unit: shown(unit) for unit in kept}
+        days = {unit: show_day(unit) for unit in kept}
     else:
-        days = _charged(plan, census, kept, shown, charging, refused)
-    table = _table(plan, census, days, secure=job.seed is None)
+        days = _charge_days(plan, census, kept, show_day, charging, refused)
+    table = _day_table(plan, census, days, secure=job.seed is None)
     return Made(table, all_rows(census, list(days)), refused)
 
 
@@ -110,7 +110,7 @@ def _outside(census: Census, slots: Ints, most: int) -> set[int]:
     return set((np.searchsorted(census.bounds, wrong, side="right") - 1).tolist())
 
 
-def _charged(
+def _charge_days(
     plan: Plan,
     census: Census,
     kept: Sequence[int],
@@ -122,7 +122,7 @@ def _charged(
     charges = [charging.charge_unit(plan, census, unit, None) for unit in kept]
     outcomes = charging.ledger.settle_all(
         charges,
-        lambda places: [_day(plan, shown(kept[place])) for place in places],
+        lambda places: [_release_of_day(plan, shown(kept[place])) for place in places],
     )
     days: dict[int, list[int]] = {}
     for unit, outcome in zip(kept, outcomes, strict=True):
@@ -133,13 +133,15 @@ def _charged(
     return days
 
 
-def _day(plan: Plan, answers: list[int]) -> Release:
+def _release_of_day(plan: Plan, answers: list[int]) -> Release:
     """A day as a release: for each slot the index of the context shown, or -1."""
     labels = tuple(str(slot) for slot in range(len(answers)))
     return plan.released(Answer(labels, tuple(answers), Fraction(1), "context"), secure=True)
 
 
-def _table(plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bool) -> pl.DataFrame:
+def _day_table(
+    plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bool
+) -> pl.DataFrame:
     """One row per day; `shown` lists the context of each slot, null where it is suppressed."""
     import polars as pl
 

@@ -232,14 +232,14 @@ class DayGiven(Law):
         events = as_events(secrets)
         if events is None or not hasattr(query, "multiples"):
             return f"{self.describe()} knows sums given events only"
-        return RISES if events.notion != "pufferfish" else _laws(self, query, events)
+        return RISES if events.notion != "pufferfish" else _event_laws(self, query, events)
 
     def describe(self) -> str:
         return f"what is believed of {self.day.describe()} after a stream of it"
 
 
 @lru_cache(maxsize=16)
-def _laws(given: DayGiven, query: Any, events: Events) -> EventLaws:
+def _event_laws(given: DayGiven, query: Any, events: Events) -> EventLaws:
     """The laws of `query` given E and given E' of each pair, under the day given its outputs."""
     weights = np.array(query.multiples(), dtype=np.int64)
     if weights.shape[1] > 1:
@@ -249,7 +249,7 @@ def _laws(given: DayGiven, query: Any, events: Events) -> EventLaws:
     found = []
     for (event, _), other in zip(events.pairs, events.against(), strict=True):
         automaton = compile_events((event, other), path)
-        mass, rounds = _counted(given, automaton, weights[named, 0])
+        mass, rounds = _count_events(given, automaton, weights[named, 0])
         sides = [mass[automaton.accept[:, k]].sum(axis=0) for k in (0, 1)]
         if min(side.sum() for side in sides) < LEAST_LIKELY:
             raise Refused("after these outputs an event is all but decided; nothing is released")
@@ -259,7 +259,7 @@ def _laws(given: DayGiven, query: Any, events: Events) -> EventLaws:
     return EventLaws(tuple(found))
 
 
-def _counted(given: DayGiven, automaton: Automaton, weights: Ints) -> tuple[Floats, int]:
+def _count_events(given: DayGiven, automaton: Automaton, weights: Ints) -> tuple[Floats, int]:
     """P(automaton, Σ w(X_t) | outputs), (q, sum from its least), and roundings on the way.
 
     Forward on (q, m, x, sum): m is the mask's memory, which decides with the context how likely
@@ -280,7 +280,7 @@ def _counted(given: DayGiven, automaton: Automaton, weights: Ints) -> tuple[Floa
             mass = np.einsum("qmxs,xy->qmys", mass, day.transition[slot - 1])
         guess = program.guess(held, slot) if output == UNREAD else None
         held = program.arrive(held, slot, read=output != UNREAD)
-        mass = _moved(mass, automaton, memories, slot, added, guess)
+        mass = _advance_masses(mass, automaton, memories, slot, added, guess)
         rounds += 2 * (size + mass.shape[0] * mass.shape[1] + 8)
         if output != UNREAD:
             codes = program.allowed(held, slot)
@@ -296,7 +296,7 @@ def _counted(given: DayGiven, automaton: Automaton, weights: Ints) -> tuple[Floa
     return mass.sum(axis=(1, 2)), rounds + mass.size
 
 
-def _moved(
+def _advance_masses(
     mass: Floats, automaton: Automaton, memories: Automaton, slot: int, added: Ints, guess: Any
 ) -> Floats:
     """The masses with automaton, memory and sum after the context of a slot."""
@@ -394,7 +394,7 @@ def calibrate(task: Task, amount: Fraction) -> Plan:
 
     The events' `options.ahead` says which; by default both are tried where the day is short enough.
     """
-    events = _events(task, amount)
+    events = _require_events(task, amount)
     memory, ahead = events.options.memory, events.options.ahead
     mask = OnlineMask(_days(task), events, amount, memory, events.options.mixture)
     cuts, most = _cuts(mask)
@@ -402,7 +402,7 @@ def calibrate(task: Task, amount: Fraction) -> Plan:
     looking = replace(mask, cuts=cuts)
     if memory == "events" and (ahead or (ahead is None and mask.slots <= LONGEST_DAY_AHEAD)):
         candidates = [looking] if ahead else [mask, looking]
-    measured = [(_shown(one), one) for one in candidates]
+    measured = [(_shown_slots(one), one) for one in candidates]
     (releases, spread, count), best = max(measured, key=lambda pair: pair[0][0])
     certificate = OnlineCertificate(releases, spread, count, most, mask.slots, cut_short())
     return Plan(
@@ -433,7 +433,7 @@ def loss(plan: Plan) -> float:
     body, certificate, amount = plan.body, plan.certificate, plan.guarantee.amount
     if not isinstance(body, OnlineMask) or not isinstance(certificate, OnlineCertificate):
         return math.inf
-    events = _events(plan.task, amount)
+    events = _require_events(plan.task, amount)
     said = certificate.releases, certificate.slots, plan.composition
     own = body.days, body.secrets, body.memory_kind, body.mixture
     asked = _days(plan.task), events, events.options.memory, events.options.mixture
@@ -449,7 +449,7 @@ def _days(task: Task) -> tuple[DayChain, ...]:
     return tuple(in_order(day, names) for day in day_chains(task.family))
 
 
-def _events(task: Task, amount: Fraction) -> Events:
+def _require_events(task: Task, amount: Fraction) -> Events:
     secrets = task.secrets
     if not isinstance(secrets, Events):
         raise TypeError("called on a task that `refuse` refuses")
@@ -469,7 +469,7 @@ def _cuts(mask: OnlineMask) -> tuple[tuple[Any, ...], float]:
     return improved(seeing.program(), rounds)
 
 
-def _shown(mask: OnlineMask) -> tuple[float, float, int]:
+def _shown_slots(mask: OnlineMask) -> tuple[float, float, int]:
     """The mean number of slots shown, its standard error, and the number of histories; 0: exact."""
     program = mask.program()
     if (mask.days[0].size + 1) ** mask.slots <= BRANCHES:

@@ -370,8 +370,8 @@ def hull_index(
     starts = np.searchsorted(place[group][by_group], np.arange(len(vectors) + 1))
     by_layer = layers, starts, pairs[by_group, 0], pairs[by_group, 1]
     by_state = _adjacency(len(rows), pairs, place[group])
-    wished = np.empty(0, np.int64) if partners is None else partners
-    repair = np.array([by_nearest]), wished
+    preferred = np.empty(0, np.int64) if partners is None else partners
+    repair = np.array([by_nearest]), preferred
     graph = bound([rows, order, *by_layer, ordered, vectors, *by_state, *repair])
     return HullIndex(rows, order, graph, len(pairs) > 0, cliques)
 

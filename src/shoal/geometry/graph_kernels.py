@@ -197,7 +197,7 @@ def partner_of(state: int, members: Any, points: Any, listed: Any, partners: Any
 
 
 @njit(cache=True)
-def repaired(
+def repair_hull(
     vertices: Any, exposed: Any, members: Any, points: Any, listed: Any, partners: Any
 ) -> tuple[Any, Any]:
     """(vertices, added): the body and the edges when every exposed state is joined to another.
@@ -257,7 +257,7 @@ def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
         ready = len(exposed) == 0 or part(graph, BY_NEAREST)[0] == 1
         if ready and len(exposed):
             partners = part(graph, PARTNERS)
-            vertices, added = repaired(before, exposed, members, points, listed, partners)
+            vertices, added = repair_hull(before, exposed, members, points, listed, partners)
         corners = hull_of_members(members, order, points)
     if not ready:
         return False, vertices, before, exposed, added, answering, before, False, 0.0

@@ -440,7 +440,7 @@ def support(facets: Facets, direction: Sequence[Fraction]) -> Fraction:
     Whenever direction = Σ λ_i n_i with d facets n_i, direction·x <= Σ |λ_i| offset_i, because
     the body is symmetric. The program only chooses which d facets; λ is solved on rationals.
     """
-    chosen = _independent(facets, _ranked(facets, direction))
+    chosen = _independent(facets, _rank_facets(facets, direction))
     normals = [[int(value) for value in facets.normals[i]] for i in chosen]
     weights = _solve([list(column) for column in zip(*normals, strict=True)], direction)
     return sum(
@@ -449,7 +449,7 @@ def support(facets: Facets, direction: Sequence[Fraction]) -> Fraction:
     )
 
 
-def _ranked(facets: Facets, direction: Sequence[Fraction]) -> Integers:
+def _rank_facets(facets: Facets, direction: Sequence[Fraction]) -> Integers:
     """Facets in the order in which the linear program max direction·x leans on them."""
     from scipy.optimize import linprog
 

@@ -19,7 +19,13 @@ from shoal.attacks.beliefs import (
     entries_seen,
     log_likelihood,
 )
-from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, total_law
+from shoal.attacks.codes import (
+    MOST_STEPS,
+    best_split,
+    encode_sums,
+    likelihoods_of_summands,
+    total_law,
+)
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import doing
@@ -86,7 +92,7 @@ def contagion_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
     over (number ill, sum). Weights may differ from person to person.
     """
     groups, likelihood = _groups_and_likelihood(model, seen)
-    observed = told_about_each([group.law() for group in groups], likelihood)
+    observed = likelihoods_of_summands([group.law() for group in groups], likelihood)
     before, joint = np.zeros((len(model.variables), 2)), np.zeros((len(model.variables), 2))
     for g, people in enumerate(model.groups):
         doing("the attack on groups", g, len(model.groups))
@@ -121,7 +127,7 @@ def _groups_and_likelihood(
     """
     looks = entries_seen(seen, columns_of(model))
     likely = np.zeros((len(model.variables), 2)) if looks is None else looks
-    code = coded(np.array(released_weights(model, seen)))
+    code = encode_sums(np.array(released_weights(model, seen)))
     groups = [_observed_group(model, g, code.added, likely) for g in range(len(model.groups))]
     width = int(code.added.max(axis=1).sum()) + 1
     steps = 0.5 * (float(width) ** 2 + sum(float(group.width) ** 2 for group in groups))
@@ -157,7 +163,7 @@ class _ExchangeableGroup(NamedTuple):
 
     def joint(self, observed: Floats) -> Floats:
         """Return log P(state of a person, everything seen), (people, 2)."""
-        found = told_about_each(self._people(), observed[self.place] + self._shares())
+        found = likelihoods_of_summands(self._people(), observed[self.place] + self._shares())
         ends = self.extra + np.array([0, self.stride])
         return np.array([row[end] for row, end in zip(found, ends, strict=True)]) + self.likely
 

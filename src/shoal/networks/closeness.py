@@ -89,7 +89,7 @@ def _table_closeness(model: Model, other: Model, secrets: Secrets, member: int) 
         raise InputError("the two laws are about different variables or values")
     tables = model.written_out(), other.written_out()
     worst = SecretCloseness(0.0, "", member)
-    for name, holds in _facts(tables[0], secrets):
+    for name, holds in _secret_masks(tables[0], secrets):
         for one, two in (tables, tables[::-1]):
             own, theirs = (Wide.of(table.probability[holds]) for table in (one, two))
             if not own.possible.any():
@@ -103,7 +103,7 @@ def _table_closeness(model: Model, other: Model, secrets: Secrets, member: int) 
     return worst
 
 
-def _facts(table: JointTable, secrets: Secrets) -> Iterator[tuple[str, Bools]]:
+def _secret_masks(table: JointTable, secrets: Secrets) -> Iterator[tuple[str, Bools]]:
     """Yield each secret's name and its outcomes, a mask with an axis per variable."""
     named = named_pairs(secrets)
     if named is not None:

@@ -52,8 +52,8 @@ class NetworkEntryLift:
         Rounds up. Rounds up.
         """
         least = _walks_loss(self._reach, eta)
-        if least > enough and self._lifted is not None:
-            least = min(least, self._lifted.loss(eta).loss)
+        if least > enough and self._lift_or_none is not None:
+            least = min(least, self._lift_or_none.loss(eta).loss)
         if least > enough and self._quilts is not None:
             least = min(least, quilt_loss(self._quilts, eta))
         if least == math.inf:
@@ -78,7 +78,7 @@ class NetworkEntryLift:
         return mark_if_cut_short(best)
 
     @cached_property
-    def _lifted(self) -> NetworkLift | None:
+    def _lift_or_none(self) -> NetworkLift | None:
         """The lift by blocks, or by bags where blocks are too large; None when both are.
 
         Large blocks take minutes, and are looked at only where walks of influence never fade.
@@ -107,7 +107,7 @@ class NetworkEntryLift:
         where walks of influence never fade.
         """
         many = len(self._net.variables) > MAX_QUICK_QUILT_VARIABLES
-        if many and self._lifted is None and self._walks_fade:
+        if many and self._lift_or_none is None and self._walks_fade:
             return None
         return unless_refused(lambda: network_quilts(self._net, strategy_for(self._net)), None)
 
@@ -125,7 +125,7 @@ class NetworkEntryLift:
 
         Its eta is 0 when influences never fade.
         """
-        found = None if self._lifted is None else self._lifted.largest_eta(epsilon)
+        found = None if self._lift_or_none is None else self._lift_or_none.largest_eta(epsilon)
         node = int(self._reach.argmax())
         eta = epsilon / float(self._reach[node]) * (1.0 - 8.0 * UNIT)
         walks = LiftedModel.at(eta, _walks_loss(self._reach, eta), node, eta, WALKS)

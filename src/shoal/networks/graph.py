@@ -186,12 +186,12 @@ def better_order(
     """
     noise = random.Random(len(among))
 
-    def disturbed(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
+    def disturbed_cost(ties: dict[int, set[int]], sizes: Sequence[int], v: int) -> float:
         return (_count_new_edges(ties, sizes, v) + 1) * math.exp(
             DISTURBANCE * noise.gauss(0.0, 1.0)
         )
 
-    tried = (_order_by_rule(parents, sizes, among, disturbed) for _ in range(DISTURBED_ORDERS))
+    tried = (_order_by_rule(parents, sizes, among, disturbed_cost) for _ in range(DISTURBED_ORDERS))
     return min(known, *tried)
 
 

@@ -104,7 +104,7 @@ class _DroppedVariables:
         """Return `gone` and as few more as make tables small enough, none of them `needed`."""
         while (now := self.order(gone)).cells > self.most:
             in_time(LAW_OF_SUM)
-            options = [gone | self._below(v) for v in self._blamed(now, gone)]
+            options = [gone | self._below(v) for v in self._variables_to_drop(now, gone)]
             options = [
                 more
                 for more in options
@@ -145,7 +145,7 @@ class _DroppedVariables:
         left_out = sum(int(self._integer_weights[v].max()) for v in gone)
         return SumRun(kept, order, tuple(asked), left_out, order.cells * (width / 2 + 1))
 
-    def _blamed(self, now: SummingOrder, gone: frozenset[int]) -> list[int]:
+    def _variables_to_drop(self, now: SummingOrder, gone: frozenset[int]) -> list[int]:
         """Return variables whose tables tie members of the largest table to each other."""
         return [
             v

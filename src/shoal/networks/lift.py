@@ -243,14 +243,14 @@ class NetworkLift:
             return None
         best = first
 
-        def tried(eta: float, _: LiftedModel | None) -> LiftedModel:
+        def try_eta(eta: float, _: LiftedModel | None) -> LiftedModel:
             nonlocal best
             found = self.loss(eta, rule)
             best = found if found.value <= epsilon and found.eta > best.eta else best
             return found
 
         try:
-            return climb(tried, first, epsilon, high)
+            return climb(try_eta, first, epsilon, high)
         except OutOfTime:
             return best
 

@@ -89,7 +89,7 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
             single[quilt[0]] = influence
         if near not in found or influence < found[near].influence:
             found[near] = NodeQuilt(quilt, near, influence)
-    return _undominated(found.values())
+    return _drop_dominated(found.values())
 
 
 @lru_cache(maxsize=64)
@@ -131,7 +131,7 @@ def family_quilts(
             )
             for quilt in _candidate_sets(first, node, strategy)
         )
-        rows.append(_undominated(candidates))
+        rows.append(_drop_dominated(candidates))
     return tuple(rows)
 
 
@@ -208,7 +208,7 @@ def _thinned_rings(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
             ring.remove(min(ring, key=lambda v: (left[v], v)))
 
 
-def _undominated(quilts: Iterable[NodeQuilt]) -> tuple[NodeQuilt, ...]:
+def _drop_dominated(quilts: Iterable[NodeQuilt]) -> tuple[NodeQuilt, ...]:
     """Return the quilts no other beats in both respects, most variables nearby first; of equals
     one.
     """

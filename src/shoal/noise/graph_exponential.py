@@ -191,10 +191,10 @@ def graph_exponential(
 
 def hops(edges: Ints, size: int) -> Floats:
     """The number of edges on a shortest path between any two nodes; inf where there is none."""
-    return _hops(_stored(edges), size)
+    return _hops(_edge_bytes(edges), size)
 
 
-def _stored(edges: Ints) -> bytes:
+def _edge_bytes(edges: Ints) -> bytes:
     return np.ascontiguousarray(edges, dtype=np.int64).tobytes()
 
 
@@ -242,7 +242,7 @@ def _constants(distances: Floats, edges: Ints, epsilon: Fraction) -> tuple[Float
         logs = np.log(_normalisers(distances, weights, float(rate)))
         if _edge_loss(logs, longest, edges, rate) <= epsilon:
             return weights, rate, True
-    ones, counts = np.ones(len(distances)), _counts(_stored(edges), len(distances))
+    ones, counts = np.ones(len(distances)), _distance_counts(_edge_bytes(edges), len(distances))
 
     def loss(at: Fraction) -> float:
         # of equal weights the counts have the same sums with fewer terms, so fewer roundings
@@ -273,7 +273,7 @@ def _tight_weights(distances: Floats, rate: float) -> Floats | None:
 
 
 @lru_cache(maxsize=2)
-def _counts(stored: bytes, size: int) -> Floats:
+def _distance_counts(stored: bytes, size: int) -> Floats:
     """How many nodes lie at each distance from each node; those out of reach left out."""
     distances = _hops(stored, size)
     reached = np.isfinite(distances)

@@ -81,7 +81,7 @@ def _several(body: Body) -> Proposal:
     """The proposal in three dimensions or more, under the body of its facets."""
     assert body.facets is not None
     inertia = np.array([[float(value) for value in row] for row in body.moments.second])
-    inwards, outwards = reduced(inertia)
+    inwards, outwards = reduce_basis(inertia)
     corners = body.flat.astype(object) @ np.array(inwards, dtype=object).T
     widest = np.abs(corners).max(axis=0)
     rates = [Fraction(1, int(width)) for width in widest]
@@ -93,7 +93,7 @@ def _proposal(rates: tuple[Fraction, ...], outwards: Ints) -> Proposal:
     return Proposal(np.array([float(rate) for rate in rates]), outwards, rates)
 
 
-def reduced(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:
+def reduce_basis(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:
     """Rows t_j of T, short and nearly orthogonal under t·inertia·t, and T's inverse transposed.
 
     Lagrange's step on every pair until no pair changes. Floats only choose the steps: T is a

@@ -88,7 +88,7 @@ def keep(word: Any, gamma: float, error: float) -> int:
 
 
 @njit(cache=True)
-def signed(word: Any, rate: float) -> tuple[int, int]:
+def signed_laplace(word: Any, rate: float) -> tuple[int, int]:
     """A discrete Laplace draw from one 64-bit word, and whether it is one.
 
     The lowest bit is the sign; minus zero is rejected, or 0 would come out twice as often.
@@ -111,7 +111,7 @@ def line_attempts(words: Any, rate: float, out: Any, filled: int) -> tuple[int, 
     for used in range(len(words)):
         if filled == len(out):
             return filled, used, 0
-        value, verdict = signed(words[used, 0], rate)
+        value, verdict = signed_laplace(words[used, 0], rate)
         if verdict == UNDECIDED or abs(value) > COORDINATE_REACH:
             return filled, used, 1
         if verdict == ACCEPTED:
@@ -151,8 +151,8 @@ def plane_attempt(
     words: Any, epsilon: float, shares: Any, outwards: Any, vertices: Any
 ) -> tuple[int, int, int]:
     """One attempt: a draw of the product law, kept with probability exp(-γ)."""
-    first, verdict = signed(words[0], epsilon * shares[0])
-    second, other = signed(words[1], epsilon * shares[1])
+    first, verdict = signed_laplace(words[0], epsilon * shares[0])
+    second, other = signed_laplace(words[1], epsilon * shares[1])
     worse = min(verdict, other)
     if worse != ACCEPTED:
         return worse, 0, 0

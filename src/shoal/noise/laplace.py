@@ -376,14 +376,14 @@ def geometric_batch(first: NDArray[np.int64], digits: tuple[Digit, ...], rng: Rn
     for place, digit in enumerate(digits):
         words = first if place == 0 else _fresh(first.size, rng)
         drawn = digit.look_up(words, rng)
-        total += _scaled(drawn, digit, wide=wide)
+        total += _shift_digit(drawn, digit, wide=wide)
     top = digits[-1]
     unfinished = np.flatnonzero(drawn == top.size)
     while unfinished.size:
         if not wide and total[unfinished].max() > WIDEN_ABOVE:
             wide, total = True, total.astype(object)
         drawn = top.look_up(_fresh(unfinished.size, rng), rng)
-        total[unfinished] += _scaled(drawn, top, wide=wide)
+        total[unfinished] += _shift_digit(drawn, top, wide=wide)
         unfinished = unfinished[drawn == top.size]
     return total
 
@@ -478,7 +478,7 @@ def _breaks(rate: Fraction, size: int, *, last: bool, precision: int) -> list[in
     return breaks
 
 
-def _scaled(drawn: NDArray[np.int64], digit: Digit, *, wide: bool) -> Integers:
+def _shift_digit(drawn: NDArray[np.int64], digit: Digit, *, wide: bool) -> Integers:
     return drawn.astype(object) << digit.shift if wide else drawn << digit.shift
 
 

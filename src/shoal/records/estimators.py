@@ -53,7 +53,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     mechanism: str
     random_state: Any
 
-    def _released(self, query: Query, data: Any) -> Any:
+    def _release(self, query: Query, data: Any) -> Any:
         """Return one release of `data`; `plan_` and `release_` keep what was promised and
         published.
         """
@@ -71,11 +71,11 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
         Refused for its shape and the types of its columns, never for one cell.
         """
-        listed = self._encoded(X)
+        listed = self._encode(X)
         rows = validate_data(self, listed, dtype=None, ensure_all_finite=False)
         return numbers_in_rows(rows, rows.shape[1])
 
-    def _encoded(self, X: Any) -> Any:
+    def _encode(self, X: Any) -> Any:
         """X by the schema; without one as it is, refused where a column of a frame is of text."""
         if self.schema is not None:
             return self.schema.encode(X)
@@ -170,7 +170,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
             rounds=self.rounds,
             start=self.init,
         )
-        answer = self._released(self.query_, rows)
+        answer = self._release(self.query_, rows)
         self.cluster_centers_ = self.query_.centroids(answer)
         self.clamped_ = self.query_.clamped(answer)
         if self.clamped_:  # of the release alone
@@ -189,7 +189,7 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
         """Return the nearest released centre of each row; -1 for a row with a missing number."""
         check_is_fitted(self)
         rows = validate_data(
-            self, self._encoded(X), dtype=np.float64, reset=False, ensure_all_finite=False
+            self, self._encode(X), dtype=np.float64, reset=False, ensure_all_finite=False
         )
         return self._nearest(rows)
 
@@ -250,7 +250,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
             norm=self.norm,
             intercept=self.fit_intercept,
         )
-        weights, intercept = self.query_.weights(self._released(self.query_, (rows, sides)))
+        weights, intercept = self.query_.weights(self._release(self.query_, (rows, sides)))
         self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
         return self
 
@@ -276,7 +276,7 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
         """Return how far each row is on the side of classes_[1]; a missing feature counts as 0."""
         check_is_fitted(self)
         rows = validate_data(
-            self, self._encoded(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
+            self, self._encode(X), dtype=np.float64, reset=False, ensure_all_finite="allow-nan"
         )
         return np.asarray(np.nan_to_num(rows) @ self.coef_[0] + self.intercept_[0])
 

@@ -142,15 +142,15 @@ class FieldLift:
         law = _small_field_law(model)
         lifted = None if law is None else law.lift(query)
         self._model, self._query = model, query
-        self._lifted = None if isinstance(lifted, str) else lifted
+        self._lift_or_none = None if isinstance(lifted, str) else lifted
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
         """Return the lesser of the loss by reach and, where it is small, by the field's network."""
         reach = field_loss(self._model, eta, self._query)
-        if self._lifted is None:
+        if self._lift_or_none is None:
             return reach
         try:
-            return min(reach, self._lifted.loss(eta))
+            return min(reach, self._lift_or_none.loss(eta))
         except Refused:
             return reach
 
@@ -162,10 +162,10 @@ class FieldLift:
         best = mark_if_cut_short(
             LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH_RULE)
         )
-        if self._lifted is None:
+        if self._lift_or_none is None:
             return best
         try:
-            other = self._lifted.largest(epsilon)
+            other = self._lift_or_none.largest(epsilon)
         except Refused:
             return best
         return other if other.eta > best.eta else best

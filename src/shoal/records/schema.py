@@ -61,7 +61,7 @@ class RecordSchema(Value):
             raise InputError("columns is empty; declare at least one column of the records")
         return cls(
             names=tuple(columns),
-            columns=tuple(_declared(*item) for item in columns.items()),
+            columns=tuple(_checked_column(*item) for item in columns.items()),
             label=label,
             classes=tuple(str(name) for name in classes),
         )
@@ -141,7 +141,7 @@ class RecordSchema(Value):
         return list(zip(*rows, strict=True))
 
 
-def _declared(name: str, column: Sequence[Any]) -> Column:
+def _checked_column(name: str, column: Sequence[Any]) -> Column:
     """One column of a schema, checked."""
     values = [column] if isinstance(column, str) else list(column)
     if values and all(isinstance(value, str) for value in values):

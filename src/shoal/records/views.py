@@ -68,34 +68,34 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
 
 
 def _print_attack(
-    wish: AttackOptions,
+    options: AttackOptions,
     summary: dict[str, Any],
     words: Mapping[str, str],
     chart: Callable[[Any], None],
 ) -> None:
     """Print an attack as JSON or in words, and write its chart where one is asked for."""
-    if wish.as_json:
+    if options.as_json:
         show.print_json(summary)
     else:
         lines = "\n".join(f"{title}: {text}" for title, text in words.items())
         show.console().print(show.paragraphs(lines))
-    if wish.plot is not None:
-        show.write_chart(wish.plot, _png(chart), as_json=wish.as_json)
+    if options.plot is not None:
+        show.write_chart(options.plot, _png(chart), as_json=options.as_json)
 
 
-def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackOptions) -> None:
+def attack_places(plan: Plan, data: str, columns: NamedColumns, options: AttackOptions) -> None:
     """Locate the people of a file of check-ins who have friends, with and without friendships."""
-    if wish.friends is None:
+    if options.friends is None:
         raise InputError(
             "--friends is missing; the attack on places needs a file with two columns of people, "
             "one friendship a row"
         )
-    people = people_in(plan, data, columns, wish.friends)
+    people = people_in(plan, data, columns, options.friends)
     with show.working("attacking"):
-        found = _locate_people(plan, people, wish.seed)
+        found = _locate_people(plan, people, options.seed)
     summary = _attack_summary(plan, people, found)
     _print_attack(
-        wish,
+        options,
         summary,
         _place_words(plan, summary),
         lambda figure: _places_chart(figure, people, found),
@@ -198,19 +198,19 @@ def _places_chart(figure: Any, people: People, found: dict[str, list[LocatedPers
     _plot_cumulative(right, pairs, "Friends live near each other", what)
 
 
-def attack_records(plan: Plan, data: str, columns: NamedColumns, wish: AttackOptions) -> None:
+def attack_records(plan: Plan, data: str, columns: NamedColumns, options: AttackOptions) -> None:
     """Guess every record from the values it is tied to and one release."""
-    _, records = chosen_records(plan, data, columns, wish.who)
-    model, query, body = plan.task.family[wish.model], plan.task.query, plan.body
+    _, records = chosen_records(plan, data, columns, options.who)
+    model, query, body = plan.task.family[options.model], plan.task.query, plan.body
     assert isinstance(model, Dependence | PairwiseField)
     assert isinstance(query, LinearQuery)
     assert isinstance(body, Additive)
-    answer = plan.release(records, rng=SeededRng(wish.seed)).answer
+    answer = plan.release(records, rng=SeededRng(options.seed)).answer
     truth = np.concatenate(records.chains)
     found = guess_values(model, query, np.array(answer.values), float(body.noise.scale), truth)
     summary = _guess_summary(plan, found)
     _print_attack(
-        wish, summary, _guess_words(plan, summary), lambda figure: _guess_chart(figure, found)
+        options, summary, _guess_words(plan, summary), lambda figure: _guess_chart(figure, found)
     )
 
 

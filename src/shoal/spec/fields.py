@@ -184,7 +184,7 @@ def probabilities(value: object) -> list[Any]:
     """
     if not isinstance(value, list) or not value:
         raise PydanticCustomError("table", "it must be a list of probabilities, or of such lists")
-    return [_nested(item, f"[{i}]") for i, item in enumerate(value)]
+    return [_nested_probabilities(item, f"[{i}]") for i, item in enumerate(value)]
 
 
 def initial_law(value: object) -> Any:
@@ -216,21 +216,21 @@ def table_of(nested: list[Any] | None, what: str, *, per: str = "state") -> Any:
         ) from None
 
 
-def _nested(value: object, place: str) -> Any:
+def _nested_probabilities(value: object, place: str) -> Any:
     """Return nested lists of probabilities as floats, lists of any depth.
 
     Refuses anything that is no number in [0, 1]; `place` is the index shown in the error.
     """
     if isinstance(value, list):
-        return [_nested(item, f"{place}[{i}]") for i, item in enumerate(value)]
+        return [_nested_probabilities(item, f"{place}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise _placed(place, value, "it must be a number")
+        raise _error_with_place(place, value, "it must be a number")
     if not math.isfinite(value) or not 0 <= value <= 1:
-        raise _placed(place, value, "a probability must be a number between 0 and 1")
+        raise _error_with_place(place, value, "a probability must be a number between 0 and 1")
     return float(value)
 
 
-def _placed(place: str, value: object, rule: str) -> PydanticCustomError:
+def _error_with_place(place: str, value: object, rule: str) -> PydanticCustomError:
     return PydanticCustomError(PLACED, "{rule}", {"place": place, "shown": value, "rule": rule})
 
 
@@ -371,7 +371,7 @@ class SteppedQuery(QuerySection):
             )
         return self
 
-    def stepped(self, query: LinearQuery) -> Query:
+    def with_steps(self, query: LinearQuery) -> Query:
         """Return the query itself, asked of each step, or added up from step to step."""
         if self.every is None:
             return query
@@ -392,7 +392,7 @@ class CountQuery(SteppedQuery):
     unit: Text = Field("entries", description="what one entry stands for, in reports")
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
-        return self.stepped(count(states, self.states, unit=self.unit))
+        return self.with_steps(count(states, self.states, unit=self.unit))
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
         return "states", self.states
@@ -409,7 +409,7 @@ class SumQuery(SteppedQuery):
     unit: Text = Field("units", description="the unit of the weights, in reports")
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
-        return self.stepped(weighted_sum(states, self.weights, unit=self.unit))
+        return self.with_steps(weighted_sum(states, self.weights, unit=self.unit))
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
         return "weights", tuple(self.weights or ())
@@ -449,7 +449,7 @@ class HistogramQuery(SteppedQuery):
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
         length = _public_length(self.length, family) if self.relative else None
-        return self.stepped(
+        return self.with_steps(
             histogram(states, relative=self.relative, length=length, unit=self.unit)
         )
 

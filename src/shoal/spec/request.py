@@ -214,14 +214,14 @@ def section_of(part: str, kind: str) -> type[Section]:
 def _tag(value: Any) -> str | None:
     if isinstance(value, Section):
         own = (key for key, cls in STORED_SECTIONS.items() if isinstance(value, cls))
-        return next(own, None) or _kind(getattr(value, "kind", None))
+        return next(own, None) or _kind_or_none(getattr(value, "kind", None))
     if not isinstance(value, dict):
         return None
     named = next((key for key in STORED_SECTIONS if key in value), None)
-    return named or _kind(value.get("kind"))
+    return named or _kind_or_none(value.get("kind"))
 
 
-def _kind(value: object) -> str | None:
+def _kind_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and not value.startswith(NO_KIND) else None
 
 
@@ -240,10 +240,10 @@ def spec_class(document: Mapping[str, Any] | None = None) -> type[Section]:
         every = {part: tuple(kinds_of(part)) for part in PARTS}
         models = (*every["model"], *STORED_SECTIONS)
         return _spec_class(models, every["secrets"], every["query"], others=False)
-    return _spec_class(*(tuple(_named(document, part)) for part in PARTS), others=True)
+    return _spec_class(*(tuple(_kinds_named(document, part)) for part in PARTS), others=True)
 
 
-def _named(document: Mapping[str, Any], part: str) -> Iterator[str]:
+def _kinds_named(document: Mapping[str, Any], part: str) -> Iterator[str]:
     """Yield the kinds of a part that a document names and a family knows, each once."""
     given = document.get(part)
     tags = map(_tag, given if isinstance(given, list) else [given])
@@ -303,7 +303,7 @@ class Request:
     def mechanism(self) -> str:
         return self.privacy.mechanism
 
-    def limited(self, given: str | None = None) -> AbstractContextManager[object]:
+    def limit_time(self, given: str | None = None) -> AbstractContextManager[object]:
         """Limit the time of plan searches while inside: to the given limit, or the spec's."""
         limited = act_of("limit_time", self.task.secrets)
         wanted = given or self.privacy.time_limit
@@ -438,7 +438,7 @@ def _family(spec: SpecBase, folder: Path) -> tuple[tuple[Model, ...], tuple[str,
             model = spec.query.seen(section.model(folder))
             own = section.states_of(model) if spec.query.by_state else ()
         except InputError as error:
-            raise _at(name, section, error) from None
+            raise _spec_error(name, section, error) from None
         states = states or own
         if own != states:
             raise SpecError(
@@ -465,10 +465,10 @@ def _query(section: QuerySection, states: tuple[str, ...], family: tuple[Model, 
     except SpecError:
         raise
     except InputError as error:
-        raise _at("query", section, error) from None
+        raise _spec_error("query", section, error) from None
 
 
-def _at(path: str, section: Section, error: InputError) -> SpecError:
+def _spec_error(path: str, section: Section, error: InputError) -> SpecError:
     """Return a constructor's error with its key in front: `model.transition row 1 sums to …`."""
     text = str(error)
     key = text.split(" ", 1)[0]

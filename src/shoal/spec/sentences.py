@@ -32,7 +32,7 @@ def sentence(error: ValidationError, document: Mapping[str, Any]) -> str:
     """
     problems = error.errors(include_url=False)
     first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    return _worded(first, document)
+    return _sentence_for(first, document)
 
 
 def key_path(place: Place, document: Mapping[str, Any]) -> str:
@@ -49,7 +49,7 @@ def key_path(place: Place, document: Mapping[str, Any]) -> str:
     return path
 
 
-def shown(value: object) -> str:
+def as_toml(value: object) -> str:
     """Return a value as TOML writes it, shortened."""
     match value:
         case bool():
@@ -67,7 +67,7 @@ def shown(value: object) -> str:
     return repr(value)
 
 
-def _worded(problem: Any, document: Mapping[str, Any]) -> str:
+def _sentence_for(problem: Any, document: Mapping[str, Any]) -> str:
     """Return the sentence for one pydantic error: the key, its value and the rule it breaks."""
     place: Place = problem["loc"]
     path = key_path(place, document) or "the spec"
@@ -80,16 +80,16 @@ def _worded(problem: Any, document: Mapping[str, Any]) -> str:
         case "union_tag_not_found" | "union_tag_invalid":
             return _unknown_kind(place, path, value)
         case "literal_error":
-            return f"{path} is {shown(value)}; it must be {problem['ctx']['expected']}"
+            return f"{path} is {as_toml(value)}; it must be {problem['ctx']['expected']}"
         case "together":
             return f"{path} {problem['msg']}"
         case "list_type" if path == "model":
             return "model is a single table; write [[model]], with two brackets on each side"
         case kind if kind == PLACED:
             detail = problem["ctx"]
-            return f"{path}{detail['place']} is {shown(detail['shown'])}; {detail['rule']}"
+            return f"{path}{detail['place']} is {as_toml(detail['shown'])}; {detail['rule']}"
         case kind:
-            return f"{path} is {shown(value)}; {_TYPES.get(kind, problem['msg'])}"
+            return f"{path} is {as_toml(value)}; {_TYPES.get(kind, problem['msg'])}"
 
 
 def near(name: str, names: Sequence[str]) -> str:
@@ -113,10 +113,10 @@ def _unknown_kind(place: Place, path: str, value: object) -> str:
     known = ", ".join(map(repr, kinds_of(name)))
     also = ", or name a stored model with file" if name == "model" else ""
     if not isinstance(value, Mapping):
-        return f"{path} is {shown(value)}; it must be a section with a kind: {known}"
+        return f"{path} is {as_toml(value)}; it must be a section with a kind: {known}"
     if "kind" not in value:
         return f"{path}.kind is missing; choose one of {known}{also}"
-    return f"{path}.kind is {shown(value['kind'])}; it must be one of {known}{also}"
+    return f"{path}.kind is {as_toml(value['kind'])}; it must be one of {known}{also}"
 
 
 def _section_key(place: Place) -> tuple[str, ...]:

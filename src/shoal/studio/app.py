@@ -81,7 +81,7 @@ def make_app(*, token: str, port: int, data: Path | None = None) -> Starlette:
     origins = {f"http://{host}" for host in hosts}
 
     async def guard(request: Request, call: Next) -> Response:
-        response = _refused(request, hosts, origins, token) or await call(request)
+        response = _refusal(request, hosts, origins, token) or await call(request)
         response.headers.update(HEADERS)
         return response
 
@@ -108,7 +108,7 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
             return sentence(
                 f"the file ends in {suffix or 'nothing'}; the studio reads {', '.join(SUFFIXES)}"
             )
-        body = await _bounded(request, MOST_BYTES)
+        body = await _read_body(request, MOST_BYTES)
         if body is None:
             limit = MOST_BYTES // 2**20
             return sentence(f"the file is larger than {limit} MB; use `shoal job` for such data")
@@ -126,7 +126,7 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
 
     async def begin(request: Request) -> Response:
         """Begin an act and return its name; progress and answer arrive as its events."""
-        body = await _bounded(request, MOST_JSON)
+        body = await _read_body(request, MOST_JSON)
         try:
             params = _params(body, uploads, data)
             begun = work.start(request.path_params["room"], request.path_params["act"], params)
@@ -161,7 +161,7 @@ def sentence(words: str, status: int = 422) -> JSONResponse:
     return JSONResponse({"sentence": words}, status_code=status)
 
 
-def _refused(request: Request, hosts: set[str], origins: set[str], token: str) -> Response | None:
+def _refusal(request: Request, hosts: set[str], origins: set[str], token: str) -> Response | None:
     """Return the refusal of a wrong host, origin or token; None for a valid request."""
     if request.headers.get("host", "") not in hosts:
         return sentence("this studio answers on its own computer only", 421)
@@ -178,7 +178,7 @@ def _refused(request: Request, hosts: set[str], origins: set[str], token: str) -
     return None
 
 
-async def _bounded(request: Request, most: int) -> bytes | None:
+async def _read_body(request: Request, most: int) -> bytes | None:
     """Return the body of a request, or None as soon as it is too long."""
     if int(request.headers.get("content-length") or 0) > most:
         return None

@@ -78,7 +78,7 @@ def _(audit: Audit) -> tuple[str, Props] | None:
 
 @view_of.register
 def _(leakage: Leakage) -> tuple[str, Props] | None:
-    return "auditDensities", props.leaked(leakage)
+    return "auditDensities", props.leak_props(leakage)
 
 
 @view_of.register

@@ -101,10 +101,10 @@ def noise_preview(
 
 def audit_densities(audit: Audit | Estimate) -> Props:
     """Return the props of an audit: its losses, worst output, and the beliefs it causes."""
-    return _estimated(audit) if isinstance(audit, Estimate) else _audited(audit)
+    return _estimate_props(audit) if isinstance(audit, Estimate) else _audit_props(audit)
 
 
-def _audited(audit: Audit) -> Props:
+def _audit_props(audit: Audit) -> Props:
     """Return the props of an exact audit: losses, worst output, and beliefs before and after."""
     rise, witness = audit.notion == "delta-privacy", audit.witness
     losses = [] if rise else [_loss("entry level", audit.entry_level)]
@@ -123,7 +123,7 @@ def _audited(audit: Audit) -> Props:
     }
 
 
-def _estimated(audit: Estimate) -> Props:
+def _estimate_props(audit: Estimate) -> Props:
     """Return the props of a sampled audit: its lower bound, its estimate, and shares of hits."""
     counted = zip(audit.facts, audit.hits, audit.trials, strict=True)
     losses = [_loss("at least", audit.lower, measured=True), _loss("estimate", audit.estimate)]
@@ -139,15 +139,15 @@ def _estimated(audit: Estimate) -> Props:
 def just_losses(title: str, promised: float | None, losses: list[Props]) -> Props:
     """Return the props of losses without a worst output."""
     first = [] if promised is None else [_loss("promised", promised)]
-    told = {"title": title, "losses": first + losses, "promised": promised, "broken": False}
+    props = {"title": title, "losses": first + losses, "promised": promised, "broken": False}
     empty = {"curve": [], "subject": "", "belief": [], "adversaries": [], "event": "", "shares": []}
-    return {**told, **empty, "unit": ""}
+    return {**props, **empty, "unit": ""}
 
 
-def leaked(leakage: Leakage) -> Props:
+def leak_props(leakage: Leakage) -> Props:
     """Return the props of an ordinary release's real loss beside the loss it claims."""
-    eta, told = float(leakage.eta), _loss("under correlation", leakage.value, measured=True)
-    return {**just_losses(LOSS, eta, [told]), "broken": leakage.value > eta}
+    eta, loss = float(leakage.eta), _loss("under correlation", leakage.value, measured=True)
+    return {**just_losses(LOSS, eta, [loss]), "broken": leakage.value > eta}
 
 
 def _loss(name: str, value: float, low: float | None = None, *, measured: bool = False) -> Props:

@@ -46,7 +46,7 @@ def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
         raise InputError(f"there are no columns to choose in the room {room!r}")
     if file.suffix.lower() in TRACKS and room == "places":
         return {"columns": [], "guess": {}, "needed": [], "empty": "", "ready": True}
-    table = peeked(file)
+    table = peek_rows(file)
     needed, wanted = ROLES[room]
     if table.width < len(needed) + (room == "ties"):
         raise InputError(
@@ -65,15 +65,15 @@ def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
 
 def empty_words(table: pl.DataFrame, guess: Mapping[str, str | None]) -> str:
     """Return a sentence that names guessed columns with empty cells; "" where there are none."""
-    told = [
+    notes = [
         f"{count:,} of {table.height:,} in {name!r}"
         for name in filter(None, guess.values())
         if (count := int(table[name].null_count()))
     ]
-    return f"Empty cells: {', '.join(told)}." if told else ""
+    return f"Empty cells: {', '.join(notes)}." if notes else ""
 
 
-def peeked(file: Path) -> pl.DataFrame:
+def peek_rows(file: Path) -> pl.DataFrame:
     """Return the first rows of a table, enough to guess the roles of its columns."""
     import polars as pl
 
@@ -130,7 +130,7 @@ def usual_step(table: pl.DataFrame, owner: str, when: str) -> float:
     return 0.0 if usual is None else float(str(usual))
 
 
-def counted(number: int, one: str, many: str) -> str:
+def count_noun(number: int, one: str, many: str) -> str:
     """Return a number and its noun: "1 person", "2,000 people"."""
     return f"{number:,} {one if number == 1 else many}"
 

@@ -91,7 +91,7 @@ class Work:
         self._forget()
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(
-            target=_run, args=(ACTS[room, act], dict(params), theirs), daemon=True
+            target=_run_act, args=(ACTS[room, act], dict(params), theirs), daemon=True
         )
         process.start()
         theirs.close()
@@ -107,11 +107,11 @@ class Work:
         if piece is None:
             yield {"kind": "failed", "sentence": "this was forgotten; begin again"}
             return
-        told = 0
+        sent = 0
         while True:
-            while told < len(piece.said):
-                yield piece.said[told]
-                told += 1
+            while sent < len(piece.said):
+                yield piece.said[sent]
+                sent += 1
             if piece.over:
                 return
             piece.changed.clear()
@@ -148,7 +148,7 @@ class Work:
             del self._pieces[name]
 
 
-def _run(place: str, params: dict[str, Any], pipe: Connection) -> None:
+def _run_act(place: str, params: dict[str, Any], pipe: Connection) -> None:
     """Run an act in its process, and send progress and result through the pipe."""
 
     def say(words: str, share: float) -> None:

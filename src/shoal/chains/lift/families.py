@@ -272,8 +272,8 @@ class AnyInitialLift(Searched):
         def step(bound: Floats) -> Floats:
             in_time("the lift")
             growth = np.full(lags, odds.largest(entry.metrics[0] + bound, last))
-            told = odds.least_bound(last, growth, entry.eta, lags)
-            return np.where(reached, told, 0.0)
+            candidate = odds.least_bound(last, growth, entry.eta, lags)
+            return np.where(reached, candidate, 0.0)
 
         if lags < 1:
             return self._split_beyond(last, sides)

@@ -55,7 +55,7 @@ def event_beliefs(
     Refused when the chain cannot explain the outputs.
     """
     memory = machine_memory(plan)
-    day = in_order(_day(plan, adversary), memory.states)
+    day = in_order(_model_day(plan, adversary), memory.states)
     law = law_of(day)
     automaton = compile_events(list(events), law)
     ahead = beliefs(automaton, law)
@@ -87,7 +87,7 @@ def slot_beliefs(plan: Plan, outputs: Output) -> Floats:
     `outputs` as in `event_beliefs`, from the first slot on. Refused when the chain cannot explain
     them.
     """
-    memory, own = machine_memory(plan), _day(plan)
+    memory, own = machine_memory(plan), _model_day(plan)
     day = in_order(own, memory.states)
     size, index = day.size, {name: index for index, name in enumerate(memory.states)}
     # (0, memory, context), and jointly with X_t = s in row 1 + t * size + s
@@ -115,7 +115,7 @@ def slot_beliefs(plan: Plan, outputs: Output) -> Floats:
     return np.asarray(laws[:, [index[name] for name in own.states]])
 
 
-def _day(plan: Plan, number: int = 0) -> DayChain:
+def _model_day(plan: Plan, number: int = 0) -> DayChain:
     day = plan.task.family[number]
     assert isinstance(day, DayChain)
     return day
@@ -184,7 +184,7 @@ def audit_events(plan: Plan, asked: Secrets) -> Audit:
             f"what {plan.mechanism} tells about {asked.subject} is not computed; ask about events"
         )
     secrets.check(plan.task.family)
-    day = _day(plan)
+    day = _model_day(plan)
     members = range(len(plan.task.family))
     if (day.size + 1) ** day.slots <= MAX_OUTPUTS_LISTED:
         found = max((_enumerate_outputs(plan, i, secrets) for i in members), key=_amount)
@@ -248,7 +248,7 @@ def _enumerate_paths(plan: Plan, number: int) -> Found:
     assert isinstance(body, OnlineMask)
     assert isinstance(secrets, Events)
     day, law = body.days[number], law_of(body.days[number])
-    paths = [(path, chance) for path, chance in _paths(day) if chance > 0]
+    paths = [(path, chance) for path, chance in _possible_paths(day) if chance > 0]
     weights = np.array([chance for _, chance in paths])
     pairs = zip((event for event, _ in secrets.pairs), secrets.against(), strict=True)
     facts = np.array(
@@ -273,7 +273,7 @@ def _enumerate_paths(plan: Plan, number: int) -> Found:
     return best
 
 
-def _paths(day: DayChain) -> Iterator[tuple[tuple[int, ...], float]]:
+def _possible_paths(day: DayChain) -> Iterator[tuple[tuple[int, ...], float]]:
     """Yield every path that is possible under the chain, with its probability."""
     found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
     for slot in range(day.slots):
@@ -315,7 +315,7 @@ def _output_likelihoods(
 def _enumerate_outputs(plan: Plan, number: int, secrets: Events) -> Found:
     """Find the largest change over every possible output of a short day, for any machine."""
     best: Found = (-math.inf, None)
-    day = _day(plan, number)
+    day = _model_day(plan, number)
     for outputs in product((None, *day.states), repeat=day.slots):
         in_time("the audit")
         try:
@@ -327,7 +327,7 @@ def _enumerate_outputs(plan: Plan, number: int, secrets: Events) -> Found:
 
 def _sample_outputs(plan: Plan, number: int, secrets: Events) -> Found:
     """Find the largest change over outputs drawn from the model: a lower bound."""
-    day, rng = _day(plan, number), np.random.default_rng(number)
+    day, rng = _model_day(plan, number), np.random.default_rng(number)
     best: Found = (-math.inf, None)
     for turn in range(SAMPLED_HISTORIES):
         if turn and time_over():  # fewer histories are a lower bound too

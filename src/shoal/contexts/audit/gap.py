@@ -65,7 +65,7 @@ def facts_of(day: DayChain, secrets: SensitiveContexts) -> Facts:
     Kind 1 is LC2, which takes every label of a state for alike; kind 2 is LC1, which may know any
     of them. Without these where there are no labels, or too many sets of states to write out.
     """
-    labelled = _labelled(day, secrets) if secrets.labels else None
+    labelled = _facts_about_contexts(day, secrets) if secrets.labels else None
     return _facts(day, [*_sensitive(day, secrets), *(labelled or ())], 1 if labelled is None else 3)
 
 
@@ -80,7 +80,7 @@ def _sensitive(day: DayChain, secrets: SensitiveContexts) -> list[FactRow]:
     return [(t, weights[j], shares[t, j], 0, repr(day.states[j])) for t, j in indices]
 
 
-def _labelled(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None:
+def _facts_about_contexts(day: DayChain, secrets: SensitiveContexts) -> list[FactRow] | None:
     """Return the facts about sensitive contexts when states stand for sets of contexts.
 
     Any set of the states that may hide it counts for LC1. None when there are too many of them.

@@ -285,7 +285,7 @@ def _plan_by_search(task: Task, delta: Fraction, name: str) -> Plan:
     return fallback if fallback.cost < plan.cost else plan
 
 
-def _row(
+def _check_mechanism(
     name: str,
     calibrate: Callable[[Task, Fraction], Plan],
     refuse: Callable[[Task], str | None] = mask_task.refuse,
@@ -294,12 +294,14 @@ def _row(
     return Mechanism(name, refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules)
 
 
-SENSITIVE_ROW = _row(SENSITIVE, plan_sensitive)
-SIMULATABLE_ROW = _row(SIMULATABLE, plan_simulatable)
-PROBABILISTIC_ROW = _row(PROBABILISTIC, plan_probabilistic)
-HYBRID_ROW = _row(HYBRID, plan_hybrid)
-ADAPTIVE_ROW = _row(ADAPTIVE, partial(_plan_by_search, name=ADAPTIVE))
-OPTIMAL_ROW = _row(OPTIMAL, partial(_plan_by_search, name=OPTIMAL), mask_task.refuse_families)
+SENSITIVE_ROW = _check_mechanism(SENSITIVE, plan_sensitive)
+SIMULATABLE_ROW = _check_mechanism(SIMULATABLE, plan_simulatable)
+PROBABILISTIC_ROW = _check_mechanism(PROBABILISTIC, plan_probabilistic)
+HYBRID_ROW = _check_mechanism(HYBRID, plan_hybrid)
+ADAPTIVE_ROW = _check_mechanism(ADAPTIVE, partial(_plan_by_search, name=ADAPTIVE))
+OPTIMAL_ROW = _check_mechanism(
+    OPTIMAL, partial(_plan_by_search, name=OPTIMAL), mask_task.refuse_families
+)
 
 
 def mask(
@@ -339,7 +341,7 @@ def mask(
     if isinstance(secrets, Events):
         amount, asked = _event_amount(secrets, delta, epsilon, bool(events.pop("lower", False)))
         task = Task(query=query, secrets=_with_options(asked, events), family=days)
-        (row,) = _rows(task, "mask-online" if check == "best" else check)
+        (row,) = _mechanisms_to_try(task, "mask-online" if check == "best" else check)
         return row.calibrate(task, amount)
     if delta is None or epsilon is not None or events:
         given = ["epsilon"] if epsilon is not None else list(events)
@@ -350,7 +352,7 @@ def mask(
         )
     limit = float(positive(seconds, "seconds")) if seconds is not None else limits.SECONDS
     task = Task(query=query, secrets=secrets, family=days)
-    named = _rows(task, check)
+    named = _mechanisms_to_try(task, check)
     among = [row.name for row in named]
     by_clock = clock if seconds is not None else None
     with limits.time_limit(limit, check, clock=by_clock, among=among):
@@ -396,7 +398,7 @@ def compare_checks(
     """
     task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
     amount = exact(delta, "delta")
-    rows = [row for check in checks for row in _rows(task, check)]
+    rows = [row for check in checks for row in _mechanisms_to_try(task, check)]
     with limits.time_limit(seconds, clock=clock):
         return {plan.mechanism: plan for plan in _plans_in_turn(rows, task, amount)}
 
@@ -422,7 +424,7 @@ def _plans_in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> It
         raise broken
 
 
-def _rows(task: Task, check: str) -> list[Mechanism]:
+def _mechanisms_to_try(task: Task, check: str) -> list[Mechanism]:
     """Return the rows to try: the one that is named, or the proved ones that accept the task."""
     if check == "best":
         long = day_chains(task.family)[0].slots > limits.LONG_DAY

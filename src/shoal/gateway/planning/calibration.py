@@ -325,7 +325,7 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
     with tempfile.TemporaryDirectory() as empty:
         request = request_of(document, folder=Path(empty))
     phase("calibrating")
-    with request.limited():
+    with request.limit_time():
         choice = choose(request.task, request.epsilon(), request.mechanism)
     plan = choice.plan
     told = described(plan)

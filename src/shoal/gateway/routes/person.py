@@ -83,5 +83,5 @@ def _day_so_far(connection: Any, row: Any, stream: Any) -> list[tuple[str, str |
     rows = connection.execute(wanted.where(OUTPUTS.c.ordinal >= first))
     known = {ordinal: json.loads(body) for ordinal, body in rows}
     silent = {"status": "silent", "context": None}
-    told = [known.get(each, silent) for each in range(first, stream.closed)]
-    return [(each["status"], each["context"]) for each in told]
+    fields = [known.get(each, silent) for each in range(first, stream.closed)]
+    return [(each["status"], each["context"]) for each in fields]

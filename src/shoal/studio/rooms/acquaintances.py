@@ -64,7 +64,7 @@ def tied_people(params: Mapping[str, Any]) -> TiedPeople:
     columns = chosen(params, "ties")
     if "state" not in columns:
         raise InputError("no column is chosen for the state; choose what friends share")
-    table = _read(text(params, "file"), columns["series"], columns["state"]).drop_nulls()
+    table = _read_columns(text(params, "file"), columns["series"], columns["state"]).drop_nulls()
     people = table.unique(columns["series"], keep="first", maintain_order=True)
     names = tuple(people[columns["series"]].cast(str).to_list())
     if not 2 <= len(names) <= MOST_PEOPLE_DRAWN:
@@ -85,7 +85,7 @@ def tied_people(params: Mapping[str, Any]) -> TiedPeople:
     return TiedPeople(names, states, coded, _ties(params, names))
 
 
-def _read(file: str, *columns: str) -> pl.DataFrame:
+def _read_columns(file: str, *columns: str) -> pl.DataFrame:
     table = read_table(file)
     lacking = [name for name in columns if name not in table.columns]
     if lacking:
@@ -128,7 +128,7 @@ def model_lines(group: TiedPeople) -> str:
     )
 
 
-def guessed(group: TiedPeople, ordinary: Plan) -> tuple[str, list[float]]:
+def describe_guesses(group: TiedPeople, ordinary: Plan) -> tuple[str, list[float]]:
     """Return in words what a release and the ties reveal, and each truth's belief in percent."""
     body, model = ordinary.body, ordinary.task.family[0]
     assert isinstance(body, Additive)
@@ -166,7 +166,7 @@ def town_of(params: Mapping[str, Any]) -> Town:
     """Return the town of a table of check-ins: a person and degrees in every row."""
     columns = chosen(params, "ties")
     named = [columns["series"], columns["latitude"], columns["longitude"]]
-    table = _read(text(params, "file"), *named).drop_nulls()
+    table = _read_columns(text(params, "file"), *named).drop_nulls()
     if not params.get("friends"):
         raise InputError("who is tied to whom is missing; open a second table of pairs of people")
     friends = read_table(text(params, "friends"))
@@ -221,16 +221,16 @@ def query_lines(city: City) -> str:
     )
 
 
-def located(town: Town, query: Centroids, params: Mapping[str, Any]) -> dict[str, Any]:
+def attack_map(town: Town, query: Centroids, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sentence and the map of the attack: what friends and one release reveal."""
     people, epsilon = town.people, number(params, "epsilon", 1.0)
     plan = calibrate(query, EachEntry(), RecordGroups(1), epsilon=epsilon, mechanism="laplace")
     assert isinstance(plan.body, Additive)
     answer = plan.body.draw(query.read(people.vectors), SeededRng(1))
     seen = ReleasedCentroids(query, answer, float(plan.body.noise.scale), people)
-    everybody = np.ones(len(people), dtype=bool)
-    plain = FriendAdversary(people=people, known=everybody, ties=False)
-    social = FriendAdversary(people=people, known=everybody, ties=True)
+    all_people = np.ones(len(people), dtype=bool)
+    plain = FriendAdversary(people=people, known=all_people, ties=False)
+    social = FriendAdversary(people=people, known=all_people, ties=True)
     tied = [int(one) for one in np.unique(people.friends)]
     before = {one: locate(plain, None, one) for one in tied}
     alone = {one: locate(social, None, one) for one in tied}

@@ -54,7 +54,7 @@ def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     else:
         request = request_of(params)
         say("making the plan", 0.1)
-        with request.limited():
+        with request.limit_time():
             found = request.plan()
     say("looking for the output that tells most", 0.4)
     measured = audit(found, curve=True)

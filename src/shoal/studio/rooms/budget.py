@@ -13,7 +13,7 @@ from shoal.core.errors import CannotCompose, InputError
 from shoal.ledger.budget import left_of
 from shoal.ledger.store import SqlLedger, open_ledger as opened
 from shoal.studio.bench import text
-from shoal.studio.tables import counted
+from shoal.studio.tables import count_noun
 from shoal.studio.work import Say
 
 MOST_ACCOUNTS = 200  # listed on the page
@@ -33,7 +33,7 @@ def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         say("adding up", 0.6)
         accounts, entries = ledger.accounts(), ledger.charges()
         rows = accounts_of(ledger)
-        shown = _shown(rows, params)
+        shown = _index_of_drawn(rows, params)
         return {
             "accounts": rows,
             "more": max(0, len(accounts) - MOST_ACCOUNTS),
@@ -46,7 +46,7 @@ def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
             ],
             "intact": verdict.intact,
             "checked": (
-                f"{counted(verdict.charges, 'charge', 'charges')} in {verdict.links} links were "
+                f"{count_noun(verdict.charges, 'charge', 'charges')} in {verdict.links} links were "
                 "read again, and every hash fits the one before it"
                 if verdict.intact
                 else verdict.problems[0]
@@ -59,7 +59,7 @@ def accounts_of(ledger: SqlLedger) -> list[dict[str, Any]]:
     return [_account(ledger, *names) for names in ledger.accounts()[:MOST_ACCOUNTS]]
 
 
-def _shown(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> int:
+def _index_of_drawn(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> int:
     """Return the account whose line is drawn: the chosen one, else the one with the least left."""
     chosen = params.get("account")
     if isinstance(chosen, int) and 0 <= chosen < len(rows):

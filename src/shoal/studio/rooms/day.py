@@ -27,7 +27,7 @@ from shoal.events.secrets import Events
 from shoal.events.window import WEEKDAYS
 from shoal.noise.primitives import SeededRng
 from shoal.studio.bench import NO_PLAN, number, request_of, spec_text, sure, text, texts
-from shoal.studio.tables import chosen, counted, usual_step
+from shoal.studio.tables import chosen, count_noun, usual_step
 from shoal.studio.work import Say
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ NO_CALENDAR = "there is no calendar on the table; make a plan first"
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """Return the mechanism that releases most, and a calendar of likely and released contexts."""
     say("learning how a day flows", 0.1)
-    day, about = _learned(params)
+    day, about = _learn_day(params)
     files = {"day.json": dumps(day)}
     delta = number(params, "delta", 0.1)
     event = params.get("event")
@@ -70,7 +70,7 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     )
     request = request_of({"spec": spec, "files": files})
     say("searching for the check that shows most", 0.4)
-    with request.limited():
+    with request.limit_time():
         found = request.plan()
     say("looking at random days", 0.8)
     shown = calendar(found, sensitive if event is None else named_contexts(found))
@@ -86,7 +86,7 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     }
 
 
-def _learned(params: Mapping[str, Any]) -> tuple[DayChain, str]:
+def _learn_day(params: Mapping[str, Any]) -> tuple[DayChain, str]:
     """Return the day learned from the user's file, with a description, or a synthetic day."""
     over = text(params, "over", "day")
     if over not in SPANS:
@@ -120,16 +120,16 @@ def own_days(params: Mapping[str, Any]) -> OwnDays:
     found = traces_of(table, slots)
     chain = fit_day(found.days, smoothing=1, slot_minutes=slots.minutes, start_minute=slots.start)
     empty = sum(one is None for day in found.days for one in day)
-    told = [
-        f"{found.readings:,} rows as {counted(len(found.days), 'day', 'days')} of {slots.number} "
+    notes = [
+        f"{found.readings:,} rows as {count_noun(len(found.days), 'day', 'days')} of {slots.number} "
         f"slots of {slots.minutes} minutes",
         f"{empty:,} of {len(found.days) * slots.number:,} slots have no reading",
     ]
     if found.further:
-        told.append(f"{found.further:,} rows share a slot with an earlier one, which counts")
+        notes.append(f"{found.further:,} rows share a slot with an earlier one, which counts")
     if found.outside:
-        told.append(f"{found.outside:,} rows lie at hours that few days have")
-    return OwnDays(found.days, chain, "; ".join(told))
+        notes.append(f"{found.outside:,} rows lie at hours that few days have")
+    return OwnDays(found.days, chain, "; ".join(notes))
 
 
 def _slot_minutes(table: pl.DataFrame) -> int:
@@ -213,18 +213,18 @@ def _own_day(days: list[list[str | None]], sensitive: set[str], number: int) -> 
 
 def _telling_day(found: Plan, sensitive: set[str], rng: SeededRng) -> tuple[str, ...]:
     """Return a synthetic day with something to hide, if one is drawn within a few tries."""
-    day, events = _day(found), _events(found) if hides_events(found) else ()
+    day, events = _day_of_plan(found), _events_of_plan(found) if hides_events(found) else ()
     for _ in range(TRIES):
         path = day.sample(rng)
         truth = tuple(day.states[at] for at in path)
-        if any(_happened(event, day, path) for event in events):
+        if any(_has_happened(event, day, path) for event in events):
             break
         if not events and sensitive & set(truth):
             break
     return truth
 
 
-def _happened(event: TimeEvent, day: DayChain, path: Any) -> bool:
+def _has_happened(event: TimeEvent, day: DayChain, path: Any) -> bool:
     """Whether the event is true of a path: whether it is certain where only that path can be."""
     only = np.eye(len(day.states))[np.asarray(path)]
     onward = np.repeat(only[1:, None, :], len(day.states), axis=1)
@@ -238,7 +238,7 @@ def played_day(
     amount = float(found.guarantee.amount)
     if hides_events(found):
         events = attack_events(found, truth, rng)
-        clock = clock_of(_day(found))
+        clock = clock_of(_day_of_plan(found))
         curves = [
             curves_of(clock, e.event, np.full(len(clock), e.before), e.naive, e.after, amount)
             for e in events.events
@@ -288,7 +288,7 @@ def clock_of(day: DayChain) -> list[str]:
 
 def calendar(found: Plan, sensitive: list[str]) -> dict[str, Any]:
     """Props of the calendar: how likely each context is, and how often it is shown."""
-    day = _day(found)
+    day = _day_of_plan(found)
     prior = day.marginals()
     events = hides_events(found)
     rates = np.minimum(sample_days(found)[0], prior) if events else release_rates(found)
@@ -322,17 +322,18 @@ def curves_of(
 
 def named_contexts(found: Plan) -> list[str]:
     """The contexts that the events of a plan name."""
-    return sorted(set().union(*(event.states() for event in _events(found))))
+    return sorted(set().union(*(event.states() for event in _events_of_plan(found))))
 
 
 def event_meaning(found: Plan, delta: float) -> str:
     """Return what δ means for an event, with the belief before any release."""
-    day = _day(found)
-    told = "; ".join(
-        f"{event.describe()} ({event.prior(day):.0%} likely anyway)" for event in _events(found)
+    day = _day_of_plan(found)
+    events_text = "; ".join(
+        f"{event.describe()} ({event.prior(day):.0%} likely anyway)"
+        for event in _events_of_plan(found)
     )
     return (
-        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: {told}. The "
+        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: {events_text}. The "
         "contexts it names may be shown where that tells little new."
     )
 
@@ -366,10 +367,10 @@ def hides_events(found: Plan) -> bool:
     return found.mechanism == "mask-online"
 
 
-def _events(found: Plan) -> Sequence[TimeEvent]:
+def _events_of_plan(found: Plan) -> Sequence[TimeEvent]:
     secrets = sure(found.task.secrets, Events, "the plan on the table hides no event")
     return secrets.all_events()
 
 
-def _day(found: Plan) -> DayChain:
+def _day_of_plan(found: Plan) -> DayChain:
     return sure(found.task.family[0], DayChain, NOT_DAY)

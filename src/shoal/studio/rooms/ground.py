@@ -19,7 +19,7 @@ from shoal.places.tracks import Track, TrackColumns, tracks_of
 from shoal.places.walk import SparseChain, fit_grid
 from shoal.spec.fields import parse_stored, read_text
 from shoal.studio.bench import number, text
-from shoal.studio.tables import chosen, counted, usual_step
+from shoal.studio.tables import chosen, count_noun, usual_step
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,7 +57,7 @@ class Ground(NamedTuple):
     cell_km: float
 
 
-def walked(params: Mapping[str, Any]) -> Ground:
+def map_with_free_walk(params: Mapping[str, Any]) -> Ground:
     """Return a map of so many cells with a free random walk."""
     rows, columns = int(number(params, "rows", 12)), int(number(params, "columns", 14))
     if not (rows >= 2 and columns >= 2 and rows * columns <= MOST_CELLS_DRAWN):
@@ -70,7 +70,7 @@ def walked(params: Mapping[str, Any]) -> Ground:
     return Ground(model, {}, "", rows * columns, "", cell)
 
 
-def stored(params: Mapping[str, Any]) -> Ground:
+def map_of_stored_model(params: Mapping[str, Any]) -> Ground:
     """The map of a stored model; a file of positions is then a track on it."""
     file = Path(text(params, "model"))
     document = read_text(file, "model")
@@ -96,7 +96,7 @@ def stored(params: Mapping[str, Any]) -> Ground:
     return Ground(STORED, {"model.json": document}, data, chain.size, about, width)
 
 
-def learned(params: Mapping[str, Any]) -> Ground:
+def map_from_file(params: Mapping[str, Any]) -> Ground:
     """The map of the places that occur in a file, and how its people move from one to another."""
     table = readings(params)
     step = step_of(table)
@@ -104,7 +104,7 @@ def learned(params: Mapping[str, Any]) -> Ground:
     fitting = (km for km in WIDTHS_KM if _grid(table, km).size <= GOOD_CELLS)
     cell = params.get("own_cell_km") or next(fitting, WIDTHS_KM[-1])
     grid = _grid(table, float(cell))
-    paths = [_cells(grid, track) for track in tracks]
+    paths = [_cells_of_track(grid, track) for track in tracks]
     fitted = fit_grid(grid, paths, smoothing=1)
     if fitted.chain.size > MOST_CELLS_DRAWN:
         raise InputError(
@@ -114,7 +114,7 @@ def learned(params: Mapping[str, Any]) -> Ground:
         )
     missing = sum(place is None for track in tracks for place in track.readings)
     about = [
-        f"{table.height:,} positions of {counted(table['user'].n_unique(), 'person', 'people')}",
+        f"{table.height:,} positions of {count_noun(table['user'].n_unique(), 'person', 'people')}",
         f"{fitted.chain.size} cells of {cell:g} km",
     ]
     if step is not None:
@@ -220,7 +220,7 @@ def people(params: Mapping[str, Any], most: int = 200) -> list[str]:
     return [str(name) for name in counts["user"].to_list()[:most]]
 
 
-def _cells(grid: SquareGrid, track: Track) -> Any:
+def _cells_of_track(grid: SquareGrid, track: Track) -> Any:
     """The cells of a track; below 0 where there is none."""
     places = [(np.nan, np.nan) if one is None else one for one in track.readings]
     return grid.cell_of(*np.array(places, dtype=np.float64).T)
@@ -254,7 +254,7 @@ def backdrop(params: Mapping[str, Any], chain: SparseChain) -> list[list[list[fl
     corner = chain.grid.to_degrees(np.zeros(2))
     scale = chain.grid.to_degrees(np.ones(2)) - corner  # degrees of one kilometre
     kept: list[list[list[float]]] = []
-    for line in _lines(geojson(Path(str(file)))):
+    for line in _lines_of_shape(geojson(Path(str(file)))):
         drawn = ((line[:, ::-1] - corner) / scale)[:, ::-1]
         if len(drawn) > 1 and (drawn.min(0) <= high).all() and (drawn.max(0) >= low).all():
             kept.append(np.round(drawn, 4).tolist())
@@ -269,12 +269,14 @@ def backdrop(params: Mapping[str, Any], chain: SparseChain) -> list[list[list[fl
     return kept
 
 
-def _lines(shape: Any) -> list[Any]:
+def _lines_of_shape(shape: Any) -> list[Any]:
     """Every line and every edge of an area in a GeoJSON object: arrays of (longitude, latitude)."""
     if not isinstance(shape, dict):
         return []
     inner = shape.get("features") or shape.get("geometries") or ()
-    parts = [line for one in inner for line in _lines(one)] + _lines(shape.get("geometry"))
+    parts = [line for one in inner for line in _lines_of_shape(one)] + _lines_of_shape(
+        shape.get("geometry")
+    )
     deep = {"LineString": 0, "MultiLineString": 1, "Polygon": 1, "MultiPolygon": 2}
     lines: list[Any] = [shape.get("coordinates")]
     if shape.get("type") not in deep:

@@ -61,7 +61,7 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     chain = fit_chain(sequences, smoothing=1, length=data.longest)
     say("checking the chain", 0.8)
     check = check_fit(sequences, chain)
-    epsilon, columns = number(params, "epsilon", 1.0), _named(params)
+    epsilon, columns = number(params, "epsilon", 1.0), _series_columns(params)
     own = Path(str(params.get("file") or "days.csv")).name  # as its owner calls it
     return {
         "spec": spec_text(
@@ -198,7 +198,7 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
     }
 
 
-def _named(params: Mapping[str, Any]) -> dict[str, Any]:
+def _series_columns(params: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of the series, and what is done to its pauses and empty cells."""
     if params.get("example"):
         return {"state": "state", "series": "series", "time": "time"}
@@ -212,10 +212,10 @@ def _series(params: Mapping[str, Any]) -> Dataset:
     """Return the series of the chosen file or of a made-up example; refuses unknown examples."""
     example = params.get("example")
     if example is None:
-        return read(text(params, "file"), **_named(params))
+        return read(text(params, "file"), **_series_columns(params))
     if example not in EXAMPLES:
         raise InputError(f"example is {example!r}; it must be one of {', '.join(EXAMPLES)}")
-    return from_table(activity_table(1, 7, 1), **_named(params))
+    return from_table(activity_table(1, 7, 1), **_series_columns(params))
 
 
 def _pauses(params: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -225,5 +225,7 @@ def _pauses(params: Mapping[str, Any]) -> tuple[str | None, str]:
         return None, ""
     named = Columns(**columns, missing="gap")
     file = Path(text(params, "file"))
-    told = owners_and_times(load_columns(file, named), repr(file.name), named, name=file.stem)
-    return gap_of(told["series"], told["time"] / 1e6)
+    own_columns = owners_and_times(
+        load_columns(file, named), repr(file.name), named, name=file.stem
+    )
+    return gap_of(own_columns["series"], own_columns["time"] / 1e6)

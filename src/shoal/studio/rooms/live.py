@@ -72,19 +72,19 @@ def _answer(base: str, key: str, question: Any) -> Any:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay)
     try:
         with opener.open(asked, timeout=SECONDS) as response:
-            told = response.read()
+            content = response.read()
     except urllib.error.HTTPError as error:
         raise InputError(_sentence(error)) from None
     except (OSError, ValueError):
         raise InputError(
             f"no gateway answers at {base}; start one with `shoal serve --town`, or name another"
         ) from None
-    return json.loads(told) if told else None
+    return json.loads(content) if content else None
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:
     try:
-        told = json.loads(error.read())
-        return str(told.get("detail") or told["title"])
+        problem = json.loads(error.read())
+        return str(problem.get("detail") or problem["title"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"the gateway answered {error.code}"

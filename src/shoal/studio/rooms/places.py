@@ -24,12 +24,12 @@ from shoal.studio.rooms.ground import (
     Ground,
     backdrop,
     commands,
-    learned,
+    map_from_file,
+    map_of_stored_model,
+    map_with_free_walk,
     own_track,
     people,
     state_of,
-    stored,
-    walked,
 )
 from shoal.studio.work import Say
 
@@ -57,7 +57,13 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """
     own, known = bool(params.get("file")), bool(params.get("model"))
     say("learning how people move" if own and not known else "drawing the map", 0.1)
-    ground = stored(params) if known else learned(params) if own else walked(params)
+    ground = (
+        map_of_stored_model(params)
+        if known
+        else map_from_file(params)
+        if own
+        else map_with_free_walk(params)
+    )
     spec = policy_spec(params, ground)
     request = request_of({"spec": spec, "files": ground.files})
     say("finding the least noise", 0.5)
@@ -181,16 +187,19 @@ def policy_spec(params: Mapping[str, Any], ground: Ground) -> str:
             privacy=f"epsilon = {number(params, 'epsilon', 1.0)!r}",
         )
 
-    zones, joins = _cells(params, "zones", ground.size), _cells(params, "joins", ground.size)
+    zones, joins = (
+        _drawn_cells(params, "zones", ground.size),
+        _drawn_cells(params, "joins", ground.size),
+    )
     if not zones and not joins:
         if graph == NOTHING:
             raise InputError("nothing is joined; draw a zone, join places, or choose who is alike")
         return spec(graph, more)
     base = spec("edges", "edges = []") if graph == NOTHING else spec(graph, more)
-    return spec(*_drawn(base, ground.files, zones, joins))
+    return spec(*_policy_lines(base, ground.files, zones, joins))
 
 
-def _drawn(
+def _policy_lines(
     base: str, files: dict[str, str], zones: list[list[int]], joins: list[list[int]]
 ) -> tuple[str, str]:
     """The kind and the lines of a policy with what was drawn by hand on top of it.
@@ -212,7 +221,7 @@ def _drawn(
     return "edges", f"edges = {json.dumps(named)}"
 
 
-def _cells(params: Mapping[str, Any], name: str, size: int) -> list[list[int]]:
+def _drawn_cells(params: Mapping[str, Any], name: str, size: int) -> list[list[int]]:
     """Zones or pairs that were drawn: lists of cells of the map, empty ones left out."""
     found = params.get(name) or []
     whole = isinstance(found, list) and all(

@@ -26,9 +26,9 @@ from shoal.studio import props
 from shoal.studio.bench import number, request_of, spec_text, sure, text
 from shoal.studio.rooms.acquaintances import (
     Town,
+    attack_map,
+    describe_guesses,
     example_town,
-    guessed,
-    located,
     model_lines,
     query_lines,
     tied_people,
@@ -87,11 +87,11 @@ def _values(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     found, task, choice = _chosen(params, model_lines(group), HISTOGRAM, say)
     say("attacking", 0.8)
     plain = choice.alternatives.get("laplace")
-    sentence, sure = guessed(group, plain if isinstance(plain, Plan) else choice.plan)
+    sentence, sure = describe_guesses(group, plain if isinstance(plain, Plan) else choice.plan)
     edges = group.ties.tolist()
     graph = tie_graph(group.names, edges, sure, "surer of the truth, in percent")
-    told = friends_tell(task.family[0], edges)
-    return found | {"graph": graph, **told, "friends": sentence}
+    friends = friends_tell(task.family[0], edges)
+    return found | {"graph": graph, **friends, "friends": sentence}
 
 
 def _places(params: Mapping[str, Any], town: Town, say: Say) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _places(params: Mapping[str, Any], town: Town, say: Say) -> dict[str, Any]:
     found, task, choice = _chosen(params, CIRCLES.format(largest), query, say)
     say("attacking", 0.8)
     assert isinstance(task.query, Centroids)
-    attack = located(town, task.query, params)
+    attack = attack_map(town, task.query, params)
     edges = town.people.friends.tolist()
     return found | {
         "graph": tie_graph(town.names, edges),
@@ -141,7 +141,7 @@ def _of_spec(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     choice = _choice(request, say)
     words = leakage(model, request.epsilon()).describe()
     return {
-        **_told(params["spec"], dict(params.get("files") or {}), choice),
+        **_common_props(params["spec"], dict(params.get("files") or {}), choice),
         "graph": tie_graph(names, edges),
         "friends": f"{words[:1].upper()}{words[1:]}.",
         "heat": None,
@@ -178,8 +178,8 @@ def graph_of(model: Model) -> tuple[Sequence[str], list[list[int]]]:
         joined = [list(pair) for group in model.groups for pair in combinations(group, 2)]
         return model.variables, joined
     if isinstance(model, JointTable):
-        everybody = combinations(range(len(model.variables)), 2)
-        return model.variables, [list(pair) for pair in everybody]
+        all_pairs = combinations(range(len(model.variables)), 2)
+        return model.variables, [list(pair) for pair in all_pairs]
     raise InputError(
         "the spec's model has no ties to draw; give one of kind dependence, bayes-net, contagion "
         "or table"
@@ -193,24 +193,24 @@ def _chosen(
     spec = _spec(params, model, query)
     request = request_of({"spec": spec})
     choice = _choice(request, say)
-    return _told(spec, {}, choice), request.task, choice
+    return _common_props(spec, {}, choice), request.task, choice
 
 
 def _choice(request: Request, say: Say) -> Choice:
     """Every mechanism's answer to what a spec asks for."""
     say("finding the least noise", 0.3)
-    with request.limited():
+    with request.limit_time():
         return choose(request.task, request.epsilon(), request.mechanism)
 
 
-def _told(spec: Any, files: dict[str, Any], choice: Choice) -> dict[str, Any]:
+def _common_props(spec: Any, files: dict[str, Any], choice: Choice) -> dict[str, Any]:
     """Return the part that all answers of this room share."""
     return {
         "spec": spec,
         "files": files,
         "bars": props.leak_bars(choice.plan, choice.alternatives),
         "words": choice.plan.explain(),
-        "sentence": told_words(choice.plan, choice.alternatives),
+        "sentence": noise_sentence(choice.plan, choice.alternatives),
     }
 
 
@@ -290,7 +290,7 @@ def _layout(graph: nx.Graph) -> dict[int, tuple[float, float]]:
     return place
 
 
-def told_words(plan: Plan, alternatives: Mapping[str, Plan | str]) -> str:
+def noise_sentence(plan: Plan, alternatives: Mapping[str, Plan | str]) -> str:
     """Return one sentence that compares the error of noise with and without regard to the ties."""
     plain = alternatives.get("laplace")
     error = plan.error()

@@ -77,7 +77,7 @@ def fit_groups(
     and whose `columns` are named as in `shoal.read`.
     """
     if group is not None or columns:
-        groups = load("shoal.data.entries:grouped")(groups, group, states, columns)
+        groups = load("shoal.data.entries:sequences_by_group")(groups, group, states, columns)
     if not groups:
         raise InputError("groups is empty; give at least one group of sequences")
     first = next(iter(groups.values()))

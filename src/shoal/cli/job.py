@@ -142,8 +142,8 @@ def _refuse_inapplicable_options(options: ReleaseOptions) -> None:
         raise InputError(f"--engine is {options.engine!r}; it must be 'local' or 'spark'")
     if options.subject:
         raise InputError(
-            f"--subject is {options.subject!r}, but --by charges each value of {options.by!r} under its "
-            "own name; drop it"
+            f"--subject is {options.subject!r}, but --by charges each value of {options.by!r} "
+            "under its own name; drop it"
         )
     if options.together is not None:
         raise InputError("--together and --each do not go with --by: each subject gets a release")

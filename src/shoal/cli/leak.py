@@ -165,13 +165,13 @@ def _promise(task: Task, level: float) -> str:
     )
     if isinstance(task.secrets, Events):
         return (
-            f"{beginning}about one entry change by more than {show.odds(level)} when all others are "
-            f"known. It says nothing about {task.secrets.describe()}; what it tells of that is "
+            f"{beginning}about one entry change by more than {show.odds(level)} when all others "
+            f"are known. It says nothing about {task.secrets.describe()}; what it tells of that is "
             "bounded by how entries depend on each other:"
         )
     return (
-        f"{beginning}about {task.secrets.subject} change by more than {show.odds(level)}, as long as "
-        "entries do not depend on each other. Somebody who knows how they do learns more:"
+        f"{beginning}about {task.secrets.subject} change by more than {show.odds(level)}, as long "
+        "as entries do not depend on each other. Somebody who knows how they do learns more:"
     )
 
 

@@ -39,7 +39,7 @@ def new_app() -> typer.Typer:
 
 
 def takes(options: type[W]) -> Callable[[Callable[[W], None]], Callable[..., None]]:
-    """Return a decorator that makes a command whose arguments and options are the fields of `wish`.
+    """Return a decorator that makes a command from the fields of the dataclass `options`.
 
     A field without an annotation for typer is no option; it keeps its default.
     """

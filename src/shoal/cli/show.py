@@ -347,7 +347,7 @@ def say_cut(watch: Watch, words: str) -> None:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Run the clock of `limited` while inside, if there is one and this is the main thread."""
+    """Run the clock of `limit_time` while inside, if there is one and this is the main thread."""
     watch = _WATCH.get()
     if watch is None or threading.current_thread() is not threading.main_thread():
         yield

@@ -584,7 +584,7 @@ def ledger_at(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger
 
 
 def refuse_seed(seeded: bool, beginning: str = "seed is given with a ledger") -> None:
-    """Refuse predictable noise where a ledger charges; `told` begins the error message."""
+    """Refuse predictable noise where a ledger charges; `beginning` begins the error message."""
     if seeded:
         raise InputError(f"{beginning}; a ledger takes only real releases")
 

@@ -114,7 +114,7 @@ class Release(Shown, Value):
     library: str | None = field(default=None, metadata={"stored": False})  # of the data's table
 
     def __repr__(self) -> str:
-        """Return the mechanism, the first MOST_TOLD values, unit, error, and a seed warning."""
+        """Return the mechanism, the first MAX_SHOWN values, unit, error, and a seed warning."""
         pieces = [f"{name} {significant(value)}" for name, value in self.as_dict().items()]
         more = f", … {len(pieces) - MAX_SHOWN} more" if len(pieces) > MAX_SHOWN else ""
         off = "" if self.error is None else f"; {self.error.describe()}"
@@ -163,7 +163,7 @@ class Releases(Shown, dict[str, Release]):
     together: Any = None
 
     def __repr__(self) -> str:
-        """Return the first MOST_TOLD names and, if known, the epsilon of all releases together."""
+        """Return the first MAX_SHOWN names and, if known, the epsilon of all releases together."""
         more = ", …" if len(self) > MAX_SHOWN else ""
         names = f"{', '.join(list(self)[:MAX_SHOWN])}{more}"
         if self.together is None:

@@ -1,7 +1,7 @@
 """What happens to streams again and again, many at once: readings are taken, slots are closed.
 
-Requests that come while others are under way gather on the event loop (`Crowd`), and share a
-transaction (`run_together`): the next steps of all of them are charged and drawn together. Each
+Requests that come while others are under way gather on the event loop (`RequestBatcher`), and
+share a transaction (`run_together`): the next steps of all are charged and drawn together. Each
 stream keeps the promise by itself: its charge, its state and its output are committed together, and
 what is refused or fails is its own. A stream is locked before it is looked at.
 """
@@ -104,8 +104,8 @@ def run_together(
     """Return the results of `works`, in their order, or what each refused.
 
     Round after round the next step of each is charged, drawn and stored in the transaction of
-    `ledger`. When one fails after a charge of its own, `Spoiled` is raised: the caller rolls back
-    and begins again without it.
+    `ledger`. When one fails after a charge of its own, `BatchAborted` is raised: the caller
+    rolls back and begins again without it.
     """
     results: dict[int, Any] = {}
     waiting: dict[int, Step[Any]] = {}
@@ -183,7 +183,7 @@ def take_all(
 ) -> list[Reasons | ShoalError | Problem]:
     """What became of the readings of each request, all of it in this transaction.
 
-    Requests for one stream are taken one after the other. `Spoiled` names requests to leave out.
+    Requests for one stream are taken one after the other. `BatchAborted` names those to leave out.
     """
     places: dict[Address, list[int]] = {}
     for place, each in enumerate(asked):

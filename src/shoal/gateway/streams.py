@@ -153,7 +153,7 @@ def change(
     """Give a stream another plan, slots or zone from the end of its day or step on.
 
     `windows.next_clock` says when. What the outputs of the old plan tell of the new promise:
-    `StreamKind.carried`.
+    `StreamKind.carry_state`.
     """
     stream = load_stream(house, connection, row)
     if asked.get("silence", stream.silence) != stream.silence:

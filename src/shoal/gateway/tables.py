@@ -1,7 +1,7 @@
 """The tables of the gateway, beside those of its ledger in one database.
 
 Every table has a space in its key. Times are UTC seconds. What can tell more than the outputs is
-only in `streams.sealed`. Ids that a caller sees count within one stream; no id counts across
+only in `streams.seal_stream`. Ids that a caller sees count within one stream; no id counts across
 people.
 """
 

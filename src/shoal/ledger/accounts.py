@@ -194,7 +194,7 @@ class LedgerPolicy(NamedTuple):
 class Judge:
     """Whether each charge is allowed after those counted: the one decision, however many there are.
 
-    The plan is looked at first: is it what it says, and may it be used here? `confirmed` names
+    The plan is looked at first: is it what it says, and may it be used here? `confirm_plan` names
     plans that were. The verdict then depends on the charges about the same subject, the kind and
     the limits that match; it is worked out once for all subjects that agree on these. `everybody`
     counts the charges about everybody, which are about every subject too.

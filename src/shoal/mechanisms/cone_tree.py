@@ -6,7 +6,7 @@ constraints form a spanning tree of the states: each state is `high` (v = e^G ·
 the net worth Σ (p - λq)·v of the high side. A tree whose flows are all non-negative is optimal;
 otherwise the side with the wrong sign is rescaled until a new constraint is tight.
 
-The answer never rests on the search: `_certified` rebuilds the multipliers f ≥ 0 bottom-up and
+The answer never rests on the search: `_certify_ratio` rebuilds the multipliers f ≥ 0 bottom-up and
 checks  p_i + in_i - out_i ≤ λ q_i  at every state, which bounds (p·v)/(q·v) by λ for every
 admissible v. Importing this module imports numba.
 """

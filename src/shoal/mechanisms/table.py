@@ -49,7 +49,7 @@ def verify_promise(plan: Plan) -> float:
 
     At most `plan.guarantee.amount`, up to 1e-12 of it, when the promise holds. inf when the plan
     draws something its mechanism does not speak about, or says something else about itself that is
-    not so: what is protected, that it is proved, how it adds to others. `confirmed` tells which.
+    not so: what is protected, that it is proved, how it adds to others. `confirm_plan` names which.
     """
     row = _row_of(plan)
     try:

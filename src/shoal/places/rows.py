@@ -367,8 +367,8 @@ class Rehearsal(NamedTuple):
 
     `skipped` is the share of steps that showed nothing, `epsilon` the mean over all steps, `error`
     the root mean square error of the estimate, in the query's unit. Of each event `before` is its
-    prior, `low` and `high` the ends of what was believed, `told` the largest change of its
-    log-odds.
+    prior, `low` and `high` the ends of what was believed, and `largest_changes` the
+    largest change of its log-odds.
     """
 
     steps: int

@@ -37,7 +37,7 @@ SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a
 
 
 class WindowLoss(NamedTuple):
-    """What a cover amounts to (`_graded` loss, or the log of a scale), and the cell that decides.
+    """What a cover amounts to, and the cell that decides.
 
     `deep` says that some of its tables had to be in logarithms.
     """
@@ -54,7 +54,7 @@ class Goal(NamedTuple):
 
     They also end before a size above `widest`, or, once an amount is within `close` of the least,
     before much work; without either, by their work alone. Sizes whose held
-    states tell `told` or more by themselves are passed over.
+    states reveal `revealed` or more by themselves are passed over.
     """
 
     enough: float

@@ -50,8 +50,8 @@ def track_lines(plan: Plan, held: Model, found: Attacked) -> list[tuple[str, str
     def describe_belief(by: Knowing, seeing: str) -> str:
         return (
             f"{seeing}, the best guess is off by {far(error[by])} on average (expected: "
-            f"{far(fields['believed_error'][by])}); the likeliest place is right at {right[by]:.1%} "
-            f"of the steps; {fields['entropy_bits'][by]:.2f} bits of uncertainty."
+            f"{far(fields['believed_error'][by])}); the likeliest place is right at "
+            f"{right[by]:.1%} of the steps; {fields['entropy_bits'][by]:.2f} bits of uncertainty."
         )
 
     lines = [

@@ -278,8 +278,8 @@ def _grid(table: pl.DataFrame, options: FitOptions) -> Grid:
         width = positive(options.grid, "--grid")
     except InputError:
         raise InputError(
-            f"--grid is {options.grid!r}; it must be the width of a cell in km, above 0, such as 0.5, "
-            "or hexagons such as h3:8"
+            f"--grid is {options.grid!r}; it must be the width of a cell in km, above 0, such as "
+            "0.5, or hexagons such as h3:8"
         ) from None
     return SquareGrid.covering(
         south=south, west=west, north=north + EDGE_MARGIN, east=east + EDGE_MARGIN, cell_km=width

@@ -354,9 +354,10 @@ SEED = 0  # of the made-up walk: the same spec gives the same figures
 class Horizon(NamedTuple):
     """What all outputs of so many steps tell about one position, in epsilon.
 
-    `told` is what the outputs of one made-up walk tell between two joined states, exactly; no
-    outputs tell more than `at_most`. Both are about the position that suffers most. `told` is None
-    on maps too large to follow pairs of states; `at_most` is then about any two states.
+    `largest_change` is the exact log-ratio between two joined states that the outputs of one
+    made-up walk reach; `at_most` bounds it for all outputs. Both are about the position that
+    suffers most. `largest_change` is None on maps too large to follow pairs of states; `at_most`
+    is then about any two states.
     """
 
     steps: int
@@ -456,10 +457,10 @@ def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:
     if last.largest_change is None:
         return f"{bound}{show.odds(last.at_most)}"
     return (
-        f"the outputs of one made-up walk of {last.steps} steps changed the odds between {pair} at "
-        f"some step by {show.odds(last.largest_change)}; {bound}{show.odds(last.at_most)}. A stream of "
-        "`shoal stream` tells with every output how far it has come (loss_here, loss_path), and a "
-        "limit of a ledger ends it in time"
+        f"the outputs of one made-up walk of {last.steps} steps changed the odds between {pair} "
+        f"at some step by {show.odds(last.largest_change)}; {bound}{show.odds(last.at_most)}. "
+        "A stream of `shoal stream` tells with every output how far it has come (loss_here, "
+        "loss_path), and a limit of a ledger ends it in time"
     )
 
 

@@ -66,7 +66,7 @@ def test_nothing_is_charged_or_calibrated_for_nobody(
         raise AssertionError("a plan was made before the subject was asked for")
 
     monkeypatch.setattr(Request, "plan", late)
-    monkeypatch.setattr("shoal.jobs.job.rechecked", late)
+    monkeypatch.setattr("shoal.jobs.job.recheck_plan", late)
     done = run("release", *command, "-o", "o.json", "--ledger", "b.db")
     assert done.exit_code == 2
     assert "nothing says whose data it is; name the subject with --subject" in done.stderr

@@ -171,7 +171,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         calls["compiled"] += found is not None
         return found
 
-    monkeypatch.setattr(runtime, "_compiled", counted)
+    monkeypatch.setattr(runtime, "_posterior_compiled", counted)
     return calls
 
 

@@ -549,8 +549,8 @@ def _refused_lengths(
     if refused and len(refused) == len(failures):
         first = failures[refused[0]]
         raise InputError(
-            f"{first} (data of {_join_words(refused)} entries was tried; if it takes other lengths, "
-            "name them)"
+            f"{first} (data of {_join_words(refused)} entries was tried; if it takes other "
+            "lengths, name them)"
         ) from first
     return refused
 

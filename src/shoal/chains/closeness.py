@@ -32,6 +32,9 @@ class Closeness(Value):
     length: int
 
     def describe(self) -> str:
+        """Return in words what an adversary who believes the other chain gains in epsilon at
+        most.
+        """
         if not math.isfinite(self.value):
             return (
                 "the two chains are infinitely far apart: one allows a step the other excludes, "

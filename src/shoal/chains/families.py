@@ -43,6 +43,7 @@ class AnyInitialLaw(ChainLaw):
     length: int | None = None
 
     def __post_init__(self) -> None:
+        """Refuse states, a transition matrix or a length out of range, and one matrix per step."""
         states = checked_states(self.states)
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "transition", checked_transition(self.transition, len(states)))
@@ -177,6 +178,7 @@ class IntervalChains(Law):
     length: int | None = None
 
     def __post_init__(self) -> None:
+        """Refuse other than two states, and intervals of stay probabilities outside [0, 1]."""
         states = checked_states(self.states)
         if len(states) != 2:
             raise InputError(f"states names {len(states)} states; an interval family has exactly 2")
@@ -258,6 +260,9 @@ class OrderChain(ChainLaw):
     length: int | None = None
 
     def __post_init__(self) -> None:
+        """Refuse an order, rows or a length out of range, and more tuples of states than are
+        handled.
+        """
         states = checked_states(self.states)
         object.__setattr__(self, "order", whole(self.order, "order"))
         tuples = len(states) ** self.order

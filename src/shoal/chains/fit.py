@@ -237,6 +237,7 @@ def _normalise_counts(counts: Ints, pseudo: Fraction) -> Floats:
 
 
 def _stationary(transition: Floats) -> Floats:
+    """Return the stationary law of a fitted matrix; DataError when it has more than one."""
     try:
         return stationary_law(transition)
     except InputError:
@@ -260,6 +261,7 @@ def _start(initial: str) -> str:
 
 
 def _check_order(order: int, size: int) -> None:
+    """Refuse an order below 1, and one with more tuples of states than are handled."""
     if isinstance(order, bool) or order < 1:
         raise InputError(f"order is {order}; it must be a whole number of at least 1")
     if size**order > MAX_TUPLES:
@@ -292,6 +294,9 @@ def _refuse_unknown_rows(counts: Ints, data: Sequences, pseudo: Fraction) -> Non
 
 
 def _refuse_unknown_tuples(counts: Ints, data: Sequences, order: int, pseudo: Fraction) -> None:
+    """Refuse data without a tuple that is followed, and tuples without a count when none is
+    added.
+    """
     if not counts.any():
         raise DataError(
             f"no chain is longer than order {order}; fit a lower order or cut at longer gaps"

@@ -87,6 +87,7 @@ class FitCheck:
         )
 
     def _order_words(self) -> str:
+        """Return in words whether order 2 predicts better than order 1."""
         test, numbers = self.order_two, _statistics_text(self.order_two)
         if test.degrees == 0:
             return "Order: too few different steps to tell order 2 from order 1."
@@ -103,6 +104,9 @@ class FitCheck:
         return f"Order: order 1 is enough, nothing speaks for order 2 {numbers}." + _doubt(test)
 
     def _thin_words(self) -> str:
+        """Return in words how often the rarest state was left, and how many transitions were not
+        seen.
+        """
         state, count = self.smallest_row
         action = "; its row is a guess: collect more, merge states, or smooth"
         return (
@@ -112,6 +116,9 @@ class FitCheck:
         )
 
     def _support_words(self) -> list[str]:
+        """Return sentences about transitions and states of the data that the chain calls
+        impossible.
+        """
         words = []
         if self.impossible:
             before, after = self.impossible[0]
@@ -171,6 +178,10 @@ def compare(context: Ints, group: Ints, following: Ints) -> OrderComparison:
 
 
 def _compare_counts(data: Sequences, chain: MarkovChain, counts: Ints) -> FitCheck:
+    """Return the check of a chain against the transitions counted in the data, (states, states).
+
+    Log-likelihoods are natural logarithms; the figures per step are in bits.
+    """
     seen = counts > 0
     log_likelihood = _log_likelihood(counts, chain.transition)
     best = _log_likelihood(counts, counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
@@ -242,6 +253,7 @@ def _statistics_text(test: OrderComparison) -> str:
 
 
 def _drift_words(test: OrderComparison, bits_per_step: float, where: str) -> str:
+    """Return in words whether the transitions of two halves of the data differ."""
     halves, numbers = f"the first and second half of {where}", _statistics_text(test)
     if test.degrees == 0:
         return f"Drift: too few steps to compare {halves}."
@@ -255,6 +267,7 @@ def _drift_words(test: OrderComparison, bits_per_step: float, where: str) -> str
 
 
 def _doubt(test: OrderComparison) -> str:
+    """Return the warning about a test on too few steps, empty when there are enough."""
     if test.reliable:
         return ""
     return (

@@ -83,6 +83,9 @@ class HeldOut:
         return "\n".join([*lines, *drift])
 
     def _verdict(self, best: int) -> str:
+        """Return in words whether the model describes the data; `best` is the order that predicts
+        best.
+        """
         if math.isinf(self.bits):
             before, after = self.fit.impossible[0] if self.fit.impossible else ("", "")
             what = f", such as {before!r} to {after!r}" if before else ""

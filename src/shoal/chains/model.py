@@ -60,6 +60,7 @@ class ChainLaw(Law):
         return chain_laws(self, query, secrets)
 
     def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str:
+        """Return the lift for these secrets and this query, or the sentence of its refusal."""
         events = as_events(secrets)
         if events is None:
             return Law.lift_about(self, query, secrets)
@@ -88,6 +89,9 @@ class MarkovChain(ChainLaw):
     exactly: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse states, matrices, an initial law or a length out of range, or that do not fit
+        together.
+        """
         states = checked_states(self.states)
         transition = checked_transition(self.transition, len(states))
         initial = checked_rows(self.initial, "initial", (len(states),))
@@ -259,6 +263,9 @@ class MarkovChain(ChainLaw):
         return path
 
     def _one_matrix(self, asked: str) -> Floats:
+        """Return the transition matrix; refused, in the name of `asked`, when there is one per
+        step.
+        """
         if not self.homogeneous:
             raise InputError(
                 f"{asked} needs one matrix for all steps, and this chain has one per step; "

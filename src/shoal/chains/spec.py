@@ -44,6 +44,10 @@ class ChainModel(ModelSection):
     )
 
     def model(self, folder: Path) -> Model:
+        """Return the chain that the section describes; a family for `initial = "any"`.
+
+        Refused when `exactly` is given with any initial law.
+        """
         transition = table_of(self.transition, "transition")
         if self.initial == "any":
             from shoal.chains.families import AnyInitialLaw
@@ -81,6 +85,7 @@ class OrderModel(ModelSection):
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
 
     def model(self, folder: Path) -> OrderChain:
+        """Return the chain of higher order that the section describes."""
         from shoal.chains.families import OrderChain
 
         return OrderChain(
@@ -120,6 +125,10 @@ class IntervalModel(ModelSection):
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
 
     def model(self, folder: Path) -> IntervalChains:
+        """Return all chains on two states whose stay probabilities lie in the given intervals.
+
+        Refused when `low` or `high` does not hold two probabilities.
+        """
         from shoal.chains.families import IntervalChains
 
         for key, values in (("low", self.low), ("high", self.high)):

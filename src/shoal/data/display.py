@@ -96,6 +96,7 @@ def _cell(item: Any) -> str:
 
 
 def _release_rows(release: Release) -> TableRows:
+    """Return one row per value: label, value, its bounds at the stated confidence, and unit."""
     off = None if release.error is None else release.error.bound
     rows: TableRows = []
     for label, value in release.as_dict().items():
@@ -110,6 +111,7 @@ def _releases_rows(releases: Releases) -> TableRows:
 
 
 def _choice_rows(choice: Choice) -> TableRows:
+    """Return one row per mechanism that was tried: its figures, or why it was refused."""
     found: TableRows = []
     for name, row in choice.alternatives.items():
         plan = row if isinstance(row, Plan) else None
@@ -173,6 +175,7 @@ def _stream_rows(stream: Stream) -> TableRows:
 
 
 def _budget_rows(found: Budget) -> TableRows:
+    """Return one row per pace of releases: their number, eta, epsilon and errors."""
     return [
         {
             "every": pace.every,
@@ -189,6 +192,7 @@ def _budget_rows(found: Budget) -> TableRows:
 
 
 def _release_chart(release: Release, ax: Any) -> None:
+    """Draw the values of a release as bars with their error bounds."""
     bound = None if release.error is None else release.error.bound
     places = range(len(release.values))
     ax.bar(places, release.values, color=CHOSEN)
@@ -221,6 +225,7 @@ def _name_places(ax: Any, names: Sequence[str], first: float = 0.0) -> None:
 
 
 def _releases_chart(releases: Releases, ax: Any) -> None:
+    """Draw several releases side by side, by `_many_chart` when there are too many bars."""
     first, names = _first(releases), list(releases)
     if len(releases) == 1:
         _release_chart(first, ax)
@@ -264,6 +269,7 @@ def _many_chart(releases: Releases, ax: Any) -> None:
 
 
 def _choice_chart(choice: Choice, ax: Any) -> None:
+    """Draw the mean error of every mechanism that has one, on a logarithmic axis."""
     rows = [row for row in _choice_rows(choice) if row["error"] is not None]
     colours = [CHOSEN if row["chosen"] else OTHER for row in rows]
     names = [f"{row['mechanism']}\n{row['promise']}" for row in rows]
@@ -287,6 +293,9 @@ def _plan_chart(plan: Plan, ax: Any) -> None:
 
 
 def _audit_chart(audit: Audit, ax: Any) -> None:
+    """Draw the measured loss against the promised one; an infinite loss at ten times the
+    promise.
+    """
     top = audit.upper if audit.upper < float("inf") else (audit.promised or 1) * 10
     ax.barh(["measured"], [top], color=CHOSEN if audit.holds else ALARM)
     if audit.promised is not None:
@@ -325,6 +334,7 @@ def draw_spending(charges: Sequence[Any], ax: Any) -> None:
 
 
 def _stream_chart(stream: Stream, ax: Any) -> None:
+    """Draw which context was shown at each slot; refused when nothing was shown."""
     rows = _stream_rows(stream)
     shown = [row.get("shown") for row in rows]
     if not any(shown):
@@ -338,6 +348,7 @@ def _stream_chart(stream: Stream, ax: Any) -> None:
 
 
 def _budget_chart(found: Budget, ax: Any) -> None:
+    """Draw the mean error of each pace of releases, on a logarithmic axis."""
     rows = _budget_rows(found)
     names = [f"{row['every']} ({row['releases']:,})" for row in rows]
     errors = [row["error"] or 0.0 for row in rows]

@@ -382,6 +382,7 @@ def _bins_of(data: Any, states: Sequence[str], columns: dict[str, Any]) -> Bins 
 
 
 def _state_columns(table: pl.DataFrame, state: str | Sequence[str] | None) -> list[str]:
+    """Return the named columns, or all; refuse a column that holds no numbers."""
     names = table.columns if state is None else [state] if isinstance(state, str) else list(state)
     wrong = [name for name in names if not check_named(table, name).dtype.is_numeric()]
     if wrong:

@@ -132,6 +132,7 @@ def format_of(path: Path) -> FileFormat:
 
 
 def _of_markup(text: str) -> FileFormat | None:
+    """Return the format of XML text by its root element, None for an unknown one."""
     from shoal.data.markup import root_of
 
     tag, _ = root_of(text)
@@ -141,6 +142,10 @@ def _of_markup(text: str) -> FileFormat | None:
 
 
 def _of_json(path: Path, text: str) -> FileFormat | None:
+    """Return the format of JSON text by its first items, None for an unknown one.
+
+    Only the first 12 items are read.
+    """
     from shoal.data.json_items import json_items
 
     first, _, rest = text.partition("\n")

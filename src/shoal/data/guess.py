@@ -46,6 +46,11 @@ def guess_columns(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str 
 
 
 def _column_by_name(table: pl.DataFrame, free: list[str], role: str) -> str | None:
+    """Return the first free column whose name has a word of the role, None without one.
+
+    Coordinates must be numeric; a column of times needs no such name.
+    """
+
     def words(name: str) -> set[str]:
         return set(re.split(r"[^a-z]+", name.lower()))
 
@@ -63,6 +68,9 @@ def _state(table: pl.DataFrame, free: list[str]) -> str | None:
     fits = [name for name in free if name.lower() not in coordinates]
 
     def unlike(name: str) -> tuple[bool, float]:
+        """Return a key by which columns sort: those named like states first, then words of few
+        values.
+        """
         column = table[name]
         different = column.n_unique()
         words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")

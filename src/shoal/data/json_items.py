@@ -37,6 +37,10 @@ def json_items(path: Path) -> Iterator[Item]:
 
 
 def _document(text: _Scanner) -> Iterator[Item]:
+    """Yield the items of a document, a list or an object; lists inside the object item by item.
+
+    Refuses text after the end.
+    """
     if text.peek() == "[":
         yield from _list_items(text, "")
     else:

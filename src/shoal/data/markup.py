@@ -128,6 +128,10 @@ class _Builder:
         return done
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Begin an element; it is kept when it or one around it is wanted.
+
+        Refuses elements more than MAX_DEPTH deep.
+        """
         tag = name.rpartition(" ")[2]
         if len(self._tags) > MAX_DEPTH:
             raise DataError(
@@ -150,6 +154,7 @@ class _Builder:
             self._open[-1].parts.append(text)
 
     def _count_characters(self, characters: int) -> None:
+        """Add to the characters of the open element; refuse more than MAX_ELEMENT_CHARACTERS."""
         self._characters += characters
         if self._characters > MAX_ELEMENT_CHARACTERS:
             raise DataError(
@@ -158,6 +163,7 @@ class _Builder:
             )
 
     def end(self, name: str) -> None:
+        """End the innermost element; an outermost wanted one is finished with it."""
         self._tags.pop()
         if self._open:
             element = self._open.pop()

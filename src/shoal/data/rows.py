@@ -81,6 +81,11 @@ def meeting(frame: pl.DataFrame, where: str, source: str) -> pl.Series:
 
 
 def _meets(column: pl.Series, sign: str, value: str) -> Any:
+    """Return the mask of rows that meet `column sign value`, as a polars expression's series.
+
+    The comparison is numeric when the value is a number and the column holds numbers or texts of
+    numbers; otherwise both are compared as texts.
+    """
     import polars as pl
 
     try:

@@ -137,6 +137,7 @@ def green_button_rows(path: Path) -> Iterator[Measurement]:
 
 
 def _links(entry: Element) -> dict[str, list[str]]:
+    """Return the addresses of an entry's links by their relation."""
     found: dict[str, list[str]] = {}
     for link in entry.children:
         if link.tag == "link":
@@ -153,6 +154,9 @@ def _meter(entry: Element, meters: Mapping[str, str]) -> str:
 
 
 def _kind_of_element(path: Path, kind: Element) -> _Kind:
+    """Return the factor and the unit of a Green Button reading type; unknown units keep their
+    code.
+    """
     power, code = kind.text_of("powerOfTenMultiplier") or "0", kind.text_of("uom") or ""
     try:
         exponent = int(power)
@@ -167,6 +171,7 @@ def _kind_of_element(path: Path, kind: Element) -> _Kind:
 
 
 def _intervals(path: Path, block: Element, name: str, kind: _Kind) -> Iterator[Measurement]:
+    """Yield the readings of a block with begin, end and value; refuse parts that are no numbers."""
     for reading in (each for each in block.children if each.tag == "IntervalReading"):
         start, span = (reading.text_of("timePeriod", word) for word in ("start", "duration"))
         value = reading.text_of("value")

@@ -60,6 +60,10 @@ class Dataset:
     named: bool = True
 
     def __post_init__(self) -> None:
+        """Refuse names or states that are missing or repeated, and indices outside the states.
+
+        Chains are copied unless nobody else can write to them.
+        """
         if len(self.names) != len(self.chains) or len(set(self.names)) < len(self.names):
             raise InputError(
                 f"names holds {len(self.names)} names for {len(self.chains)} series; "
@@ -127,6 +131,7 @@ class Dataset:
         return Dataset(tuple(states), self.names, chains, self.parts, self.named)
 
     def describe(self) -> str:
+        """Return in words how many series, entries, chains and states there are."""
         number = sum(map(len, self.chains))
         chains = "1 chain" if number == 1 else f"{number:,} chains"
         return (
@@ -135,6 +140,7 @@ class Dataset:
         )
 
     def _chosen(self, series: str | None) -> tuple[Ints, ...]:
+        """Return the chains of one series, of all without a name; refuse an unknown name."""
         if series is None:
             return tuple(chain for chains in self.chains for chain in chains)
         if series not in self.names:
@@ -143,6 +149,9 @@ class Dataset:
         return self.chains[self.names.index(series)]
 
     def _recode(self, chains: tuple[Ints, ...], states: tuple[str, ...]) -> tuple[Ints, ...]:
+        """Return the chains as indices into `states`; refuse a state that occurs and is not
+        there.
+        """
         flat = np.concatenate(chains)
         occurring = np.flatnonzero(np.bincount(flat, minlength=len(self.states)))
         _refuse_unknown_states([self.states[i] for i in occurring], states)
@@ -200,6 +209,9 @@ class Columns:
     every: str | None = None
 
     def __post_init__(self) -> None:
+        """Refuse an unknown way with missing cells, bad conditions, and a gap or calendar without
+        time.
+        """
         check_missing(self.missing)
         if self.every is not None and (check_calendar(self.every), self.time)[1] is None:
             raise InputError(
@@ -470,6 +482,7 @@ def _present(pieces: tuple[Ints, ...]) -> tuple[Ints, ...]:
 
 
 def _refuse_twice(time: Ints, series: Ints, names: list[str], seconds: bool) -> None:
+    """Refuse two rows of one series at the same time; both arrays are sorted by series and time."""
     twice = np.flatnonzero((np.diff(time) == 0) & (np.diff(series) == 0))
     if len(twice):
         at = int(twice[0])

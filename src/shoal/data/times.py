@@ -252,6 +252,7 @@ def _in_zone(
 
 
 def _zone(tz: str) -> str:
+    """Return the name of a time zone; refuse an unknown one."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
@@ -304,6 +305,10 @@ def _from_numbers(column: pl.Series, unit: str) -> pl.Series:
 
 
 def _from_text(column: pl.Series, source: str) -> pl.Series:
+    """Return microseconds since 1970 (int64) from ISO text, null where it cannot be read.
+
+    Refuses a column in which some times have an offset and others have none.
+    """
     text = column.str.strip_chars().str.replace(" ", "T", literal=True)
     zoned = text.str.contains(OFFSET)
     if zoned.any() and not zoned.all():
@@ -315,6 +320,7 @@ def _from_text(column: pl.Series, source: str) -> pl.Series:
 
 
 def _iso(text: pl.Series) -> pl.Series:
+    """Return microseconds since 1970 from ISO text without an offset, null where no format fits."""
     parsed = text.str.to_datetime(_FORMATS[0], time_unit="us", strict=False)
     for pattern in _FORMATS[1:]:
         if parsed.null_count():
@@ -345,6 +351,7 @@ def _iso_with_offset(text: pl.Series) -> pl.Series:
 
 
 def _refuse_unparsed(column: pl.Series, parsed: pl.Series, source: str) -> None:
+    """Refuse a column with a time that could not be read, naming the first."""
     if parsed.null_count() == 0:
         return
     row = int(parsed.is_null().arg_max() or 0)

@@ -93,6 +93,7 @@ def moment_of(value: Any) -> datetime | None:
 
 
 def _microseconds(path: Path, number: int, value: Any) -> int | None:
+    """Return a time in microseconds since 1970, None for None; refuse what is no time."""
     try:
         moment = moment_of(value)
     except (ValueError, OverflowError):
@@ -106,6 +107,7 @@ def _microseconds(path: Path, number: int, value: Any) -> int | None:
 
 
 def _position(path: Path, number: int, one: TimedPosition) -> tuple[float, float]:
+    """Return (latitude, longitude) in degrees; refuse anything outside the ranges of the earth."""
     try:
         latitude, longitude = float(one.latitude), float(one.longitude)
     except (TypeError, ValueError):
@@ -157,6 +159,7 @@ def kml_readings(path: Path) -> Iterator[TimedPosition]:
 
 
 def _kml_track(path: Path, user: str, shape: Element) -> Iterator[TimedPosition]:
+    """Yield the positions of a KML track; times may be missing, but not some of them."""
     times = [each.text for each in shape.children if each.tag == "when"]
     places = [each.text.split() for each in shape.children if each.tag == "coord"]
     if times and len(times) != len(places):
@@ -188,6 +191,10 @@ def geojson_readings(path: Path) -> Iterator[TimedPosition]:
 
 
 def _feature(path: Path, feature: Any) -> Iterator[TimedPosition]:
+    """Yield the positions of a GeoJSON point or line, with the times of its properties.
+
+    Refuses areas, and times that are not as many as the positions.
+    """
     if not isinstance(feature, Mapping):
         raise DataError(f"{str(path)!r} has a feature that is no object; make it again")
     shape, said = feature.get("geometry") or {}, feature.get("properties") or {}
@@ -232,6 +239,7 @@ def timeline_readings(path: Path) -> Iterator[TimedPosition]:
 
 
 def _segment(path: Path, segment: Mapping[str, Any]) -> Iterator[TimedPosition]:
+    """Yield the positions of a segment of a phone's timeline: path, visit, activity and fixes."""
     begin, end = segment.get("startTime"), segment.get("endTime")
     for point in segment.get("timelinePath") or ():
         time, minutes = point.get("time"), point.get("durationMinutesOffsetFromStartTime")
@@ -259,6 +267,7 @@ def _timed_position(path: Path, time: Any, place: Any) -> TimedPosition:
 
 
 def _time_of(path: Path, time: Any) -> datetime:
+    """Return the moment that a timeline writes; refuse what is not ISO 8601."""
     try:
         moment = moment_of(time)
     except (ValueError, OverflowError):

@@ -96,6 +96,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _check_target(target: Path, path: str | os.PathLike[str]) -> None:
+    """Refuse a path that is a folder or a device, or in a folder that does not exist."""
     if not target.name or target.is_dir():
         raise DataError(f"cannot write {str(path)!r}: it is a folder; name a file inside it")
     if not target.parent.is_dir():
@@ -234,6 +235,7 @@ def guarantee_columns(promise: Guarantee) -> dict[str, Any]:
 
 
 def _error_object(release: Release) -> dict[str, Any] | None:
+    """Return a release's error as JSON data, None where no error is known."""
     error = release.error
     if error is None:
         return None

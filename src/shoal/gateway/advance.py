@@ -263,6 +263,7 @@ def _output(stream: LiveStream, drawn: Drawn) -> Output:
 def _body(
     stream: LiveStream, slot: ClockSlot, status: str, value: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the JSON fields of a slot's output: its time, status, value, plan and guarantee."""
     promise = stream.plan.guarantee
     return {
         "id": slot.ordinal,

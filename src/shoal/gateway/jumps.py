@@ -39,6 +39,11 @@ class JumpWatch:
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady_seconds,
     ) -> None:
+        """Watch the wall clock against a steady one; `most` is the largest change in seconds let
+        pass.
+
+        `accepted` is the file in which an operator accepts a jump that was noticed.
+        """
         self.wall, self._steady = wall, steady
         self._most, self._file = most, accepted
         self._ahead = wall() - steady()  # what the wall clock should be ahead of the steady one

@@ -217,6 +217,9 @@ class Places(StreamKind):
         return _place_bytes(LocationStream.begin(plan))
 
     def parse_reading(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
+        """Return the reading as the machine takes it; refuse one without `state` or `lat` and
+        `lon`.
+        """
         given = reading.get("state")
         if given is None:
             point = reading.get("lat"), reading.get("lon")
@@ -256,6 +259,10 @@ class Places(StreamKind):
         return noise.count < 2 or noise.eta is not None
 
     def carry_state(self, plan: Plan, state: bytes, new: Plan) -> bytes:
+        """Return the state from which a new plan goes on; begun again where events are watched.
+
+        Refused when the models differ, or when only one of the plans watches events.
+        """
         if machine_of(new).chain != machine_of(plan).chain:
             raise InputError(OTHER_MODEL)
         watched = _watched_law(plan) is not None

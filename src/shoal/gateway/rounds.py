@@ -52,6 +52,9 @@ class RequestBatcher(Generic[Item, T]):
         groups: int = 1,
         waiting: int,
     ) -> None:
+        """Collect items for `work`, at most `groups` batches at once and `waiting` items in the
+        queue.
+        """
         self._work, self._groups, self._most = work, groups, waiting
         self._waiting: list[tuple[Item, asyncio.Future[T]]] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -77,6 +80,7 @@ class RequestBatcher(Generic[Item, T]):
         self._begin()
 
     async def _run(self, group: list[tuple[Item, asyncio.Future[T]]]) -> None:
+        """Do one batch of work, and give each caller its result or its error."""
         try:
             results = await self._work([item for item, _ in group])
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
@@ -112,6 +116,10 @@ def run_together(
     charged: set[int] = set()
 
     def go_on(place: int, result: StepResult[Any] | None) -> None:
+        """Send a result to one task; store what it returns, or its error.
+
+        An error after a charge of its own raises BatchAborted.
+        """
         try:
             waiting[place] = works[place].send(result)  # type: ignore[arg-type]  # None begins it
         except StopIteration as end:

@@ -51,6 +51,7 @@ class Store:
     """One database: `write` and `read` for threads, `writing` and `reading` for the loop."""
 
     def __init__(self, settings: Settings) -> None:
+        """Open the ledger and its database, with a pool of threads; SQLite gets a single writer."""
         self.settings = settings
         seconds = settings.database_seconds if "://" in settings.database else None
         self.ledger: SqlLedger = open_ledger(settings.database, call_seconds=seconds)
@@ -189,6 +190,9 @@ class Store:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _transact(self, work: Work[T], space: str | None) -> T:
+        """Return what the work returns, in a transaction; conflicts are retried after random
+        pauses.
+        """
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
             try:
                 with self.engine.connect() as connection, connection.begin():
@@ -245,6 +249,7 @@ class Writer:
         self._thread.join()
 
     def _loop(self) -> None:
+        """Commit the work in the queue in groups until None arrives; cancelled work is left out."""
         going = True
         while going:
             taken = [self._queue.get()]
@@ -263,6 +268,7 @@ class Writer:
                     each.future.set_exception(error)
 
     def _commit(self, group: list[Waiting]) -> None:
+        """Do a group of work in one transaction, and give each caller its result or its error."""
         results: list[tuple[Any, BaseException | None]]
         try:
             results = self._ledger.database.write(
@@ -312,6 +318,7 @@ _SPACE = text("SELECT set_config('role', :role, true), set_config('shoal.space',
 
 
 def _engine(settings: Settings) -> Engine:
+    """Return the PostgreSQL engine, with bounds on calls and on waiting for locks."""
     url = make_url(settings.database).set(drivername="postgresql+psycopg")
     engine = create_engine(
         url,

@@ -51,6 +51,7 @@ class Ticker:
     def __init__(
         self, house: House, hub: Hub, seen: Seen, remembered: Remembered, watch: JumpWatch
     ) -> None:
+        """Prepare the loop that closes slots; nothing runs before it is started."""
         self._house, self._hub, self._seen = house, hub, seen
         self._watch = watch
         self._remembered = remembered
@@ -199,6 +200,7 @@ class Lease:
         return await asyncio.to_thread(self._try_acquire)
 
     def _try_acquire(self) -> bool:
+        """Return whether this worker has the advisory lock; a broken connection gives it up."""
         try:
             if self._connection is None:
                 connection = self._store.engine.connect()

@@ -55,6 +55,7 @@ class Limit:
     requester: str | None = None
 
     def __post_init__(self) -> None:
+        """Refuse an unknown unit, an amount below 0 or above 1e300, and an empty subject."""
         if self.unit not in UNITS:
             raise InputError(f"limit unit is {self.unit!r}; it must be one of {list(UNITS)}")
         if not 0 <= self.amount <= LARGEST_LIMIT:
@@ -254,6 +255,11 @@ class Judge:
     def _verdict(
         self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...], n: int = 1
     ) -> BudgetError | None:
+        """Return why `n` charges like this one cannot be added to the account, None when they can.
+
+        `counts` are the charges stored so far. Limits of the requester and of the period are judged
+        on their own sums, all others on the subject's.
+        """
         unreadable = self._unreadable(counts)
         if unreadable is not None:
             return unreadable

@@ -106,6 +106,9 @@ class Left:
         return None if self.limit is None else max(self.limit - self.spent, Fraction(0))
 
     def describe(self) -> str:
+        """Return in words what is spent, what is left of the limit, and until when it lasts at this
+        pace.
+        """
         if not self.charges:
             return "Ledger: this subject has never been charged, and all of its limit is left."
         spent = f"{significant(self.spent)} of {self.unit} is spent in {self.charges:,} charge(s)"
@@ -237,6 +240,10 @@ def left_of(ledger: Any, subject: str, period: str = "") -> Left:
 
 
 def _left(ledger: Any, limit: Any, total: Any, charges: list[Any]) -> Left:
+    """Return what is left of a limit, and when it is used up if charges go on at their mean pace.
+
+    `until` is None without a limit, without two charges at different times, or beyond 1e10 seconds.
+    """
     unit = "eta" if limit is not None and limit.unit == "eta" else "epsilon"
     spent = Fraction(0)
     if total is not None:

@@ -114,6 +114,11 @@ class ChargeService:
         """
 
         def settled(transaction: Transaction) -> list[Outcome]:
+            """Judge all charges in one transaction, sample those allowed, store them, and return
+            outcomes.
+
+            A refusal that is no budget error is raised. Repeated charges share their first outcome.
+            """
             verdicts = transaction.charge(charges)
             for verdict in verdicts:
                 if isinstance(verdict, Denied) and not isinstance(verdict.reason, BudgetError):
@@ -147,6 +152,9 @@ class ChargeService:
         """
 
         def once(conversions: Conversions) -> T:
+            """Return what the work returns, in one transaction, and cache the documents that it
+            stored.
+            """
             made: list[LedgerTransaction] = []
 
             def inside(connection: Connection) -> T:
@@ -293,6 +301,9 @@ class LedgerTransaction:
         return next((reason for reason in reasons if reason is not None), None)
 
     def _judge(self, seen: LedgerView) -> Judge:
+        """Return the judge of new charges, on what was stored and what this transaction adds
+        to it.
+        """
         cache, everybody = self.service.cache, self._after.get(EACH, seen.everybody)
 
         def plan(name: str) -> Plan:

@@ -69,6 +69,10 @@ class Database:
     def __init__(
         self, name: str, engine: Engine, dialect: Dialect, secrets: Sequence[str] = ()
     ) -> None:
+        """Keep the engine with one set of options each for writing, migrating and reading.
+
+        `secrets` are texts that no error message may show.
+        """
         self.name = name
         self._secrets = secrets
         self.dialect = dialect

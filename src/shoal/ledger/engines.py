@@ -94,6 +94,7 @@ def copied_to_memory(connection: Connection, name: str) -> Database:
     memory = Database(name, engine, _sqlite())
 
     def work(target: Connection) -> None:
+        """Copy every table of an old version into the database `target`, 2,000 rows at a time."""
         for table in ("shoal_versions", *OLD_TABLES):
             rows = connection.execute(text(f"SELECT * FROM {table}"))
             names = list(rows.keys())
@@ -108,6 +109,7 @@ def copied_to_memory(connection: Connection, name: str) -> Database:
 
 
 def _sqlite() -> Dialect:
+    """Return how SQLite is used: its statements, the start of transactions, and its errors."""
     alone = Manner({"shoal_begin": "BEGIN IMMEDIATE"})  # the only writer from the start
     return Dialect(
         words=Words(
@@ -132,6 +134,10 @@ def _make(path: Path, mode: int) -> None:
 
 
 def _engine(path: Path, timeout: float, *, read_only: bool) -> Engine:
+    """Return an engine on a SQLite file that waits at most `timeout` seconds for locks.
+
+    A read-only file without a log, in a folder that cannot be written, is opened as immutable.
+    """
     query = {"timeout": str(timeout), "check_same_thread": "false"}
     database = str(path.absolute())
     if read_only:
@@ -332,6 +338,7 @@ def _frozen(table: str) -> dict[str, tuple[str, ...]]:
 
 
 def _refusing(name: str, table: str, changes: str) -> dict[str, tuple[str, ...]]:
+    """Return the trigger's name and the statements that make these changes to a table fail."""
     return {
         name: (
             "CREATE OR REPLACE FUNCTION shoal_append_only() RETURNS trigger LANGUAGE plpgsql AS "

@@ -91,6 +91,9 @@ def check_names(charge: Charge) -> None:
 
 
 def _check_members(charge: Charge) -> None:
+    """Refuse members that are repeated or empty, '*', the whole lifetime, or the aggregate
+    itself.
+    """
     names = [checked_text(name, "a member") for name in charge.members]
     wrong = [name for name in names if not name or name in (EACH, LIFETIME, charge.subject)]
     if wrong or len(set(names)) < len(names):

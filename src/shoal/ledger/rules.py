@@ -116,6 +116,9 @@ def _under(model: Model, tally: Tally) -> float | str:
 def _made_for_part(
     model: Dependence | PairwiseField, records: Sequence[int], plans: Sequence[Plan]
 ) -> None:
+    """Refuse a part that cuts a component, and plans made for anything but this part of the
+    model.
+    """
     try:
         part = model.part(records)
     except InputError as error:
@@ -438,6 +441,7 @@ def _missing(plan: Plan, what: str) -> str:
 
 
 def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) -> Total:
+    """Return the total of a tally, with the promises about whole streams in its explanation."""
     kept = "".join(
         f"; of each stream by itself: {p.describe()}" for p in whole_promises(tally.counts[0][0])
     )
@@ -597,6 +601,7 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
 
 
 def _cannot(tally: Tally, reasons: list[str]) -> CannotCompose:
+    """Return the refusal to add these charges: their mechanisms, the reasons and the ways out."""
     names = ", ".join(sorted({plan.mechanism for plan, _ in tally}))
     about_events = any(
         isinstance(plan.task.secrets, Events) or whole_promises(plan) for plan, _ in tally

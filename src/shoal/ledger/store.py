@@ -122,6 +122,9 @@ class SqlLedger(Shown):
         obstacle: str | None = None,
         conversions: Conversions | None = None,
     ) -> None:
+        """Prepare the database and the service that charges it; `obstacle` says why it cannot be
+        used.
+        """
         self.database, self.obstacle = prepare(database, obstacle)
         self._memory = KnownConversions(conversions or standard_conversions())
         self._service = ChargeService(self.database, self._memory)
@@ -251,6 +254,9 @@ class SqlLedger(Shown):
         """
 
         def work(connection: Connection) -> tuple[list[Tally], Etas]:
+            """Return the tallies of the accounts asked for, and the eta of each step where plans
+            have steps.
+            """
             found = load_accounts(connection, [subject, EACH])
             counts = found[subject].counts + found[EACH].counts
             each = period == EACH
@@ -306,6 +312,9 @@ class SqlLedger(Shown):
         found: Tally,
         total: Total | CannotCompose,
     ) -> Total | CannotCompose:
+        """Return the total, with what single steps add to its words where a plan charges by
+        step.
+        """
         if isinstance(total, CannotCompose) or not any(plan.by_step for plan, _ in found):
             return total
         etas = self.database.read(lambda c: _etas(c, subject, periods, requester))
@@ -402,6 +411,10 @@ class SqlLedger(Shown):
         self._check_open()
 
         def alone(connection: Connection) -> Head:
+            """Do the work while no other process appends to the log of the administration.
+
+            A ledger of a newer version is refused from here on.
+            """
             fetch(connection, (LOCK_LEDGER, {}))
             found = version(connection)
             if found > NEWEST:
@@ -602,6 +615,7 @@ class Session:
         return self._opened().spent(self.subject, self.period)
 
     def _opened(self) -> SqlLedger:
+        """Return the ledger; a path is opened at the first call."""
         if self._open is None:
             if isinstance(self.ledger, str | Path):
                 self._open = open_ledger(self.ledger)

@@ -217,9 +217,16 @@ class KnownConversions:
         """The conversions, answered from memory; what is not there is worked out, or raised."""
 
         def by_name(name: str) -> Callable[..., float]:
+            """Return the conversion of this name, answered from the cache where it can be."""
             own = getattr(self._conversions, name)
 
             def converted(*given: Any) -> float:
+                """Return the cached result for these arguments, or compute it; the order of plans
+                is ignored.
+
+                Without `at_once` an unknown result raises NotConverted. A cached refusal is raised
+                again.
+                """
                 # the order of plans does not matter
                 key = (name, *(tallied(one) if isinstance(one, list) else one for one in given))
                 if key not in self._known and not at_once:

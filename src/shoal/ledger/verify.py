@@ -144,6 +144,9 @@ class Inspection:
     # The house chain, with the tables of versions 1 and 2 where there are any.
 
     def _follow_house(self, tables: list[str]) -> None:
+        """Check every link of the common log in order, and note what each says and what is
+        wrong.
+        """
         at = None
         for seq, table, row in merge(*map(self._rows, tables), key=itemgetter(0)):
             self.problems.extend(_broken(self.house, table, row, seq))
@@ -166,6 +169,9 @@ class Inspection:
             yield (seq if type(seq) is int else NOWHERE), table, dict(row)
 
     def _read_house(self, row: dict[str, Any]) -> None:
+        """Note a checkpoint, or check the signature of a plan; note a row that says neither
+        properly.
+        """
         try:
             document = json.loads(row["document"])
             if row["kind"] == "checkpoint":
@@ -181,6 +187,9 @@ class Inspection:
     # The chains of the subjects.
 
     def _follow_subjects(self) -> None:
+        """Check the chain of every subject, and that each checkpoint covers the heads it was made
+        over.
+        """
         names = ", ".join(Entry._fields)
         asked = text(f"SELECT {names} FROM shoal_entries ORDER BY subject, place")
         places = [checkpoint["seq"] for checkpoint in self.checkpoints]
@@ -235,6 +244,11 @@ class Inspection:
             self._wrong(row, "was not decided under the rules of its time")
 
     def _read_plan(self, name: str) -> None:
+        """Load a stored plan into the cache, None where its document was changed or is of another
+        plan.
+
+        The eta of plans that do not charge by step is kept beside it.
+        """
         asked = text("SELECT document FROM shoal_documents WHERE plan = :plan")
         document = self.connection.execute(asked, {"plan": str(name)}).scalar()
         found = _unpacked(document, None)
@@ -257,6 +271,9 @@ class Inspection:
             self.since += sum(end.seq for end in self.ends.values()) - charges
 
     def _look_at_signature(self) -> None:
+        """Note false signatures of checkpoints, and a last one not signed by the signer asked
+        for.
+        """
         for checkpoint in self.checkpoints:
             signature = checkpoint["signature"]
             if signature is not None and not _signed(checkpoint, str(signature), None):
@@ -421,6 +438,9 @@ def _signed(checkpoint: dict[str, Any], signature: str, signer: str | None) -> b
 
 
 def _weak(public: str) -> bool:
+    """Return whether a public key (hexadecimal) is one under which anything verifies; its sign is
+    ignored.
+    """
     try:
         raw = bytearray.fromhex(public)
     except ValueError:
@@ -434,6 +454,7 @@ def _public(key: Any) -> str:
 
 
 def _ed25519() -> Any:
+    """Return the ed25519 module; refused with how to install it when cryptography is missing."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:

@@ -91,6 +91,11 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 @lru_cache(maxsize=2)  # rows that ask what this one takes are tried on the same task
 def _calibrate_cached(task: Task, epsilon: Fraction) -> Plan:
+    """Return the plan of the least noise scale that the exact loss of every model allows.
+
+    Refused when a model has no finite scale. The scale is rounded up to one that the re-check
+    accepts. The last two results are kept.
+    """
     number = as_number(task)
     results = [laws.least_scale(float_below(epsilon)) for laws in _model_answer_laws(number)]
     for found in results:

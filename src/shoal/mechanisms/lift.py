@@ -74,6 +74,9 @@ class LiftCertificate(Proof):
 
     @property
     def theorem(self) -> str:
+        """The theorem behind the certificate, with a note for every shortcut that cost some
+        budget.
+        """
         rules = {model.rule for model in self.models}
         sentence = self.ABOUT_EVENTS if "events" in rules else self.THEOREM
         if any(rule.removesuffix(CUT) == QUILT for rule in rules):
@@ -205,6 +208,9 @@ class Leakage(Shown, Value):
         )
 
     def _describe_about(self, said: str, secrets: Secrets) -> str:
+        """Return in words how far `said` may change the odds about `secrets`: a factor and its
+        epsilon.
+        """
         if not math.isfinite(self.value):
             return f"{said} has no finite bound about {secrets.describe()}"
         return (

@@ -364,6 +364,11 @@ def _worst_output(gaps: Floats, other: int) -> WorstOutput:
 
 
 def _refuse_bad_laws(table: Floats, grid: Floats, scale: float, logs: bool) -> None:
+    """Refuse a scale, laws or positions that the evaluation cannot use.
+
+    The scale must be positive and finite. The laws must be numbers, not negative unless they are
+    logarithms. The positions must increase, one for each column of the laws.
+    """
     problems: list[tuple[Any, str]] = [
         (scale > 0 and math.isfinite(scale), f"scale is {scale}; it must be positive and finite"),
         (not np.isnan(table).any(), "laws hold nan; they must be numbers"),

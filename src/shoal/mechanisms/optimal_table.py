@@ -64,6 +64,11 @@ class Tabulated(Value):
     )
 
     def __post_init__(self) -> None:
+        """Refuse a table that is no law of the output for each answer.
+
+        There must be two answers or more, in increasing order, and one row of as many whole numbers
+        for each, not below 0, with the sum WHOLE.
+        """
         count = len(self.answers)
         if count < 2 or any(a >= b for a, b in zip(self.answers, self.answers[1:], strict=False)):
             raise InputError("answers must be two or more, in increasing order")
@@ -157,6 +162,9 @@ class Tabulated(Value):
         return self.answers[-1] - self.answers[0]
 
     def describe(self) -> str:
+        """Return in words how many answers the table has and its mean error at the worst of
+        them.
+        """
         size = f" over at most {self.entries} entries" if self.shorter else ""
         return (
             f"a law of the output for each of {len(self.answers)} answers{size}, off by "
@@ -263,6 +271,7 @@ def least_known(plan: Plan) -> float | None:
 
 
 def _table_of(plan: Plan) -> Tabulated:
+    """Return the table that a plan draws; PromiseBroken when it is no table or of another query."""
     body = plan.body
     if not isinstance(body, Tabulated):
         raise PromiseBroken(f"{plan.mechanism} draws a {type(body).__name__}, which is no table")

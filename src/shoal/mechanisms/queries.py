@@ -56,6 +56,7 @@ class Weighed(Value):
 
     @property
     def lattice_weights(self) -> LatticeWeights:
+        """The weights as integers on their common lattice, computed when first asked for."""
         try:
             return self._weighed
         except AttributeError:
@@ -84,6 +85,12 @@ class LinearQuery(Weighed):
     length: int | None = None
 
     def __post_init__(self) -> None:
+        """Refuse weights that are not exact rationals with one row per state and one number per
+        label.
+
+        Weights that are alike for all states are refused too: the answer would not depend on the
+        data.
+        """
         object.__setattr__(self, "states", checked_states(self.states))
         if self.length is not None:
             object.__setattr__(self, "length", whole(self.length, "length"))
@@ -141,6 +148,7 @@ class LinearQuery(Weighed):
         )
 
     def describe(self) -> str:
+        """Return in words what is asked, its unit, and how far one entry can move the answer."""
         what = {
             "count": f"how many entries are {_either(self.labels)}",
             "histogram": f"how often each of {len(self.labels)} states occurs",
@@ -240,6 +248,9 @@ def _either(labels: tuple[str, ...]) -> str:
 
 
 def _state_labels(states: Sequence[Any]) -> tuple[str, ...]:
+    """Return the labels of the states in their order; a mapping, such as one of weights, is
+    refused.
+    """
     if isinstance(states, Mapping):  # of weights: its keys would be taken for numbers
         raise InputError(
             f"states is {states!r}; it must be the states in their order, such as model.states "
@@ -259,6 +270,10 @@ def _refuse_unknown_states(chosen: Sequence[str], names: tuple[str, ...]) -> Non
 def _exact_weights(
     weights: Mapping[Any, Number] | None, names: tuple[str, ...]
 ) -> dict[str, Fraction]:
+    """Return label to exact weight; refused when a label is no state.
+
+    Without weights every state gets its stand-in number.
+    """
     if weights is None:
         found: dict[str, Fraction] = load("shoal.data.rows:stand_ins")(names)
         return found
@@ -390,6 +405,9 @@ class InSteps(Value):
     every: int
 
     def __post_init__(self) -> None:
+        """Refuse `every` below 2, and queries other than counts and sums without a public
+        length.
+        """
         object.__setattr__(self, "every", whole(self.every, "every", least=2))
         if linear(self.query) is None or self.query.length is not None:
             raise InputError(

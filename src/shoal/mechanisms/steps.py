@@ -99,6 +99,9 @@ class Stepped(Value):
         )
 
     def describe(self) -> str:
+        """Return in words where and by how much the logarithm of the noise falls, and its
+        lattice.
+        """
         unit, lattice = self.query.unit, self.query.lattice
         near = significant((self.width - self.lead) * lattice)
         return (
@@ -414,6 +417,10 @@ class PlainLine:
     deepest: float | None = None
 
     def worst(self, law: StepLaw) -> WorstOutput:
+        """Return the largest log-ratio between two secrets over all outputs under this noise law.
+
+        Rounds up. Infinite when the law is too deep for this line; 0 when no pair is compared.
+        """
         if not self.pairs.any():
             return WorstOutput(0.0)
         deep = law.depth(int(self.values[-1] - self.values[0]))

@@ -87,6 +87,7 @@ def standing(plan: Plan) -> str:
 
 
 def _row_of(plan: Plan) -> Mechanism:
+    """Return the mechanism that made a plan; refuse what is not a plan."""
     if not isinstance(plan, Plan):
         raise InputError(
             f"the plan is of type {type(plan).__name__}; give what shoal.calibrate or shoal.loads "

@@ -121,6 +121,7 @@ def least_error(plan: Plan) -> float | None:
 
 
 def _budget_words(plan: Plan) -> str | None:
+    """Return the warning about an unusual epsilon (below 0.1 or above 10), None for a usual one."""
     amount = float(plan.guarantee.amount)
     if plan.guarantee.notion == "delta-privacy" or USUAL[0] <= amount <= USUAL[1]:
         return None
@@ -139,6 +140,11 @@ def _budget_words(plan: Plan) -> str | None:
 def _noise_words(
     error: float | None, spread: float | None, prior: float | None, unit: str
 ) -> str | None:
+    """Return the warning about noise that leaves little information, None when there is none.
+
+    `error`, `spread` and `prior` are in `unit`: the mean error of a release, the largest distance
+    between two answers, and the mean error of a guess from the model. None leaves a check out.
+    """
     off = "" if error is None else f"{significant(error, 3)} {unit}"
     if error is not None and spread is not None and error >= spread / 2:
         return (

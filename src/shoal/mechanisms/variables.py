@@ -32,6 +32,9 @@ class VariableSum(Value):
     unit: str = "units"
 
     def __post_init__(self) -> None:
+        """Refuse weights without one number per value of every variable, or alike for all
+        values.
+        """
         checked_states(self.variables, "variables")
         if not len(self.variables) == len(self.domains) == len(self.weights):
             raise InputError("variables, domains and weights differ in length; one item each")

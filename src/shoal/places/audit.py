@@ -55,6 +55,9 @@ class SequenceLeakage(Value):
     learned_any_two: tuple[float, ...]
 
     def describe(self) -> str:
+        """Return in words what all outputs together tell, at the step where it is most; in
+        log-ratios.
+        """
         worst = int(np.argmax(self.joined))
         return (
             f"over {len(self.joined)} steps all outputs together tell joined states apart by at "

@@ -82,6 +82,11 @@ class EventGuard:
     """What follows from a plan and a watch: filters, weights, machines, checks that are kept."""
 
     def __init__(self, plan: Plan, watch: EventWatch) -> None:
+        """Prepare the belief filters of the events and the machine at every ε that a step may try.
+
+        Refused when the model decides an event beforehand. For small models the checks of the first
+        step are computed here already.
+        """
         self.machine, self.watch = machine_of(plan), watch
         self.law = watch.law(self.machine.chain)
         watch.events.check_possible(self.law, watch.events.compiled(self.law))
@@ -216,6 +221,7 @@ class EventGuard:
         return [self.program.table(track, one, last) for track, one in both]
 
     def _noise_check(self, noise: StepNoise) -> Check:
+        """Return the check of a step's noise; the last CHECKS_KEPT are kept."""
         kept = self._checks.get(id(noise))
         if kept is None or kept[0] is not noise:
             # the noise is kept with its check, so that nothing else gets its id
@@ -349,6 +355,9 @@ class ListedOutputs:
         return cls(np.exp(logs), leads, (4 * widest + 16) * ROUNDING + 4 * law.slack)
 
     def fits(self, table: TrackSums) -> bool:
+        """Return whether every output listed keeps the promise for these sums; rounding counts
+        against it.
+        """
         over, under = table.over[:, 0] @ self.likely, table.under[:, 0] @ self.likely
         met = self.leads[table.possible[0]].any(axis=0)
         rounded = replace(
@@ -369,6 +378,10 @@ class GridOfCorners:
     slack: float
 
     def fits(self, table: TrackSums) -> bool:
+        """Return whether every corner of the grid keeps the promise for these sums.
+
+        Rounding and underflow count against it.
+        """
         rounded = replace(
             table, slack=table.slack + self.slack, lost=table.lost + LOST_TO_UNDERFLOW
         )
@@ -433,6 +446,10 @@ class Carried:
 
     @classmethod
     def of(cls, law: LatticeEmission, answering: Ints) -> Carried:
+        """Return the answers a step can have, with every pair of them and its growth exp(loss).
+
+        The pairs come nearest first, without those of infinite loss. Growths are rounded up.
+        """
         answers, places = np.unique(answering, return_inverse=True)
         points = np.ascontiguousarray(law.points[answers], dtype=np.int64)
         stored, width = points.tobytes(), points.shape[1]
@@ -447,6 +464,9 @@ class Carried:
         return cls(places.ravel(), len(points), first[:near], second[:near], growing[:near])
 
     def fits(self, table: TrackSums) -> bool:
+        """Return whether mass at one answer never exceeds what the pairs of answers allow; rounds
+        against it.
+        """
         from shoal.places.kernels import all_carried
 
         rounds = 8 * (len(self.places) + self.count)

@@ -380,6 +380,7 @@ def _degrees(grid: Grid, kilometres: Floats) -> pl.Series:
 
 
 def _traces(census: Census, unit: int) -> list[Trace]:
+    """Return the chains of a unit, each with the range of its rows in the census."""
     own = census.starts[census.first_chain[unit] : census.first_chain[unit + 1]].tolist()
     ends = [*own[1:], int(census.bounds[unit + 1])]
     return [
@@ -403,6 +404,7 @@ def _too_long(plan: Plan, census: Census, units: Sequence[int]) -> dict[int, str
 
 
 def _job(plan: Plan, census: Census, units: list[int], job: Job, charging: Charging | None) -> Made:
+    """Release the units of a job as streams of places; units with unknown states are refused."""
     own = OwnStates.of(plan, job.states)
     outside = own.outside(census, units)
     inside = [unit for unit in units if unit not in outside]
@@ -430,6 +432,11 @@ class LivePlaces:
     def advance(
         self, live: Live, subject: str, stored: str | None, rows: Sequence[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
+        """Release new readings in order of time, and return the next state and one row per reading.
+
+        A reading no later than the last one is marked late. A step that the ledger refuses is
+        skipped; an unusable reading is marked and takes no step.
+        """
         plan = live.plan
         machine = machine_of(plan)
         if machine.watch is not None and machine.watch.slot_minutes:

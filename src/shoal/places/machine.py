@@ -78,6 +78,7 @@ class LocationMachine(Value):
     runtime: Runtime = field(init=False, repr=False, metadata=_DERIVED)
 
     def __post_init__(self) -> None:
+        """Refuse an unknown noise or an epsilon not above 0, and build what all steps share."""
         if self.noise not in NOISES:
             raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
@@ -260,6 +261,7 @@ def step_promise(places: Secrets, epsilon: Fraction) -> Guarantee:
 
 
 def _warnings(count: int, joined: bool, tells: bool, far: bool) -> tuple[str, ...]:
+    """Return the warnings of a step over `count` possible states, none in the ordinary case."""
     if count > 1 and joined and not tells and not far:
         return ()
     found = []

@@ -39,6 +39,9 @@ class SquareGrid(Value):
     columns: int
 
     def __post_init__(self) -> None:
+        """Refuse a corner off the earth, cells or counts not above 0, and a map that is too
+        high.
+        """
         south, west = exact(self.south, "south"), exact(self.west, "west")
         if not -90 <= south < 90:
             raise InputError(f"south is {float(south):g}; latitudes are from -90 to 90 degrees")
@@ -278,6 +281,9 @@ class RoadMap(AroundFirst):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        """Refuse ends that are not four finite degrees a piece, and names that are missing or
+        repeated.
+        """
         ends = np.asarray(self.ends, np.float64)
         if ends.ndim != 2 or ends.shape[1] != 4 or not len(ends) or not np.isfinite(ends).all():
             raise InputError("ends must hold four finite numbers of degrees for each piece of road")
@@ -369,6 +375,7 @@ def _whole_steps(steps: Floats) -> Ints:
 
 
 def _h3() -> Any:
+    """Return the h3 module; refused with how to install it when it is missing."""
     try:
         from h3.api import basic_int as h3  # cells by number
     except ImportError:

@@ -165,6 +165,7 @@ class LocationState(Value):
     known_start: bool = False
 
     def __post_init__(self) -> None:
+        """Make the arrays read-only; those that are so already are shared instead of copied."""
         # arrays that are locked already are shared, not copied: many streams have equal supports
         for name, dtype in (("belief", np.float32), ("support", np.uint8)):
             array = getattr(self, name)

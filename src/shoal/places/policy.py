@@ -127,6 +127,10 @@ class PolicyGraph(Value):
     watch: EventWatch | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse groups, edges, partners or a repair that do not fit the states.
+
+        Edges inside a group are dropped, because members of a group are joined anyway.
+        """
         states = checked_states(self.states)
         groups = np.asarray(self.groups, np.int64)
         if groups.shape != (len(states),):
@@ -411,6 +415,7 @@ class LocationSet(Value):
     everywhere: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse a delta that is not between 0 and 1, both excluded."""
         delta = exact(self.delta, "delta")
         if not 0 < delta < 1:
             raise InputError(

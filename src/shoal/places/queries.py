@@ -51,6 +51,11 @@ class Measurement(Value):
     estimate: Estimate = "squared"
 
     def __post_init__(self) -> None:
+        """Refuse points that are not one row of whole lattice steps per state, or that are too
+        large.
+
+        Also refuses an unknown kind of estimate, and a measurement without labels.
+        """
         states = checked_states(self.states)
         points = np.asarray(self.points)
         if points.dtype.kind not in "iu" or points.shape != (len(states), len(self.labels)):
@@ -170,6 +175,10 @@ def coordinates(
 
 
 def _value_rows(names: tuple[str, ...], values: Any) -> list[Sequence[Number]]:
+    """Return the rows of numbers in the order of `names`, from a mapping or a sequence.
+
+    Refused when a state is missing or unknown.
+    """
     if not isinstance(values, Mapping):
         rows = list(values)
         if len(rows) != len(names):
@@ -336,6 +345,7 @@ class EventWatch(Value):
 
 
 def _amounts(events: Events, event_epsilon: Number | Sequence[Number]) -> tuple[Fraction, ...]:
+    """Return one exact epsilon per event: the same for all, or one each; refuse another number."""
     several = isinstance(event_epsilon, Sequence) and not isinstance(event_epsilon, str)
     given: Any = event_epsilon if several else [event_epsilon] * len(events.pairs)
     if len(given) != len(events.pairs):
@@ -359,6 +369,9 @@ def _horizon(events: Events) -> int:
     """The slots that all windows fit into; refused when one of them is open or by the clock."""
 
     def last(event: TimeEvent) -> int:
+        """Return the number of slots up to the end of the event; refused when it has no last
+        slot.
+        """
         if event.parts():
             return max(map(last, event.parts()))
         between = event.between if isinstance(event, AtLeast | Stay | InOrder) else None

@@ -69,6 +69,9 @@ class LocationCertificate(Proof):
 
     @property
     def theorem(self) -> str:
+        """What is proved about joined and other states, and the errors; root mean squares in the
+        unit.
+        """
         beyond = (
             "between two states that are not joined nothing is promised beforehand"
             if self.eta is None

@@ -76,6 +76,11 @@ class StateLocator:
         return states, off
 
     def _on_map(self, observed: Any) -> int:
+        """Return the index of the state whose cell covers (latitude, longitude) in degrees, else
+        the nearest.
+
+        The work is the same on and off the map. Refuses what is not two finite numbers.
+        """
         grid = self._grid
         try:
             latitude, longitude = (float(value) for value in observed)
@@ -91,6 +96,7 @@ class StateLocator:
 
     @cached_property
     def _grid(self) -> Grid:
+        """The grid of the model; refused when the model has none."""
         grid = grid_of(self._chain)
         if grid is None:
             raise InputError(
@@ -167,6 +173,9 @@ class Forgetting:
         return self._factors[step]
 
     def _advance(self, step: int) -> None:
+        """Append the factor of one more step: the largest distance between two backward laws.
+        Rounds up.
+        """
         distance = self._settled
         if distance is None:
             before, rows = self._marginal, self._motion.rows(step)
@@ -233,6 +242,9 @@ class Runtime:
     """The moving parts of a machine: beliefs, noise by constraint, supports by support."""
 
     def __init__(self, machine: LocationMachine) -> None:
+        """Prepare what all streams of a machine share: motion, policy, noise caches and
+        forgetting.
+        """
         self._machine = machine
         self.motion = motion_of(machine.chain)
         self._memory = self.motion.memory
@@ -274,6 +286,7 @@ class Runtime:
         return found
 
     def _predict_belief(self, time: int, belief: Belief) -> Floats:
+        """Return the belief one step on, before its output; compiled where the chain is sparse."""
         moves = self.motion.matrix(time)
         if moves is None or self.index.edges is None:
             return self.motion.predict(time, belief.astype(np.float64))

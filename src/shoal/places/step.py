@@ -42,6 +42,9 @@ class PolicyIndex:
     """
 
     def __init__(self, policy: PolicyGraph, points: Ints) -> None:
+        """Keep the policy on these points, (states, labels); the hull's index is built in the plane
+        only.
+        """
         self.policy = policy
         self.points = points
         self.edges: HullIndex | None = None
@@ -151,6 +154,7 @@ def protect_together(asked: Sequence[StepQuestion], members: Bools) -> list[Prot
     added: list[tuple[int, int]] = []
 
     def is_exposed(state: int) -> bool:
+        """Return whether no other member protects the state in all answers together."""
         if any(each.shape is None for each in asked):
             return all(state not in edge for edge in added)
         near = members.copy()
@@ -197,6 +201,9 @@ def _partner(
     best: dict[tuple[int, ...], tuple[Fraction, Fraction]] = {}
 
     def cost(move: Ints) -> tuple[Fraction, Fraction]:
+        """Return what joining by this move costs: (area or error, error) of the hull with it;
+        kept.
+        """
         key = max(tuple(move.tolist()), tuple((-move).tolist()))  # v and -v cost the same
         if key not in best:
             grown = shape(symmetric_hull(np.vstack([hull.vertices, move])))

@@ -85,6 +85,7 @@ class LocationStream(Stream):
     watched: Watched | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse a stored stream without a plan and a state, or with losses that are no numbers."""
         plan: Any = self.plan
         state: Any = self.state
         if not (isinstance(plan, Plan) and isinstance(state, LocationState)):
@@ -334,6 +335,7 @@ class LocationStream(Stream):
     def _advance_to(
         self, state: LocationState, release: LocationRelease, watched: Watched | None
     ) -> LocationStream:
+        """Return the stream at the next state with its release, without checking them again."""
         moved: LocationStream = build_unchecked(
             LocationStream, self.plan, state, self.last, release, watched
         )
@@ -368,6 +370,7 @@ class LocationStream(Stream):
         return Aside(names[place], names[answering], not noise.members[place], held)
 
     def _refuse_mixed_plans(self, others: Sequence[Plan]) -> None:
+        """Refuse plans of other models or policies, and plans that watch events, in one step."""
         machine = self.machine
         for plan in (self.plan, *others):
             other = machine_of(plan)

@@ -67,6 +67,11 @@ class TrackColumns:
         )
 
     def __post_init__(self) -> None:
+        """Refuse columns that name neither or both of a state and coordinates, or a gap without
+        times.
+
+        `every` and `gap` are in seconds and must be above 0.
+        """
         places = (self.latitude is None, self.longitude is None)
         if (self.state is None) == (places == (True, True)) or len(set(places)) > 1:
             raise InputError("name the column state, or both latitude and longitude, but not all")
@@ -232,6 +237,9 @@ def _covers(seconds: Floats) -> tuple[int, int] | None:
 
 
 def _readings(rows: pl.DataFrame, columns: TrackColumns) -> list[Any]:
+    """Return one reading per row: a state's name, (latitude, longitude), or None where it is
+    missing.
+    """
     if columns.state is not None:
         return [None if value is None else str(value) for value in rows[columns.state].to_list()]
     assert columns.latitude is not None
@@ -309,6 +317,11 @@ def _release_rows(
     seed: int | None,
     period: str = "",
 ) -> list[dict[str, Any]]:
+    """Release each track through its plan, and return one row per step.
+
+    `first` is the number of the first track, from which a seeded source follows. With a ledger
+    every step is charged before it is drawn.
+    """
     rows = []
     for number, track in enumerate(tracks, first):
         rng: Rng = SystemRng() if seed is None else SeededRng(seed * 1_000_003 + number)

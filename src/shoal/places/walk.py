@@ -50,6 +50,9 @@ class SparseChain(Law):
     step_seconds: float | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse moves, an initial law, a length or cells that do not fit the states; lock the
+        arrays.
+        """
         states = checked_states(self.states)
         starts, targets = as_read_only(self.starts, np.int64), as_read_only(self.targets, np.int64)
         weights = np.asarray(self.weights, np.float64)
@@ -149,6 +152,7 @@ class SparseChain(Law):
         admit_length(records, self.length)
 
     def describe(self) -> str:
+        """Return in words the length, the number of states and moves, the map and the step."""
         length = "of any length" if self.length is None else f"of at most {self.length} entries"
         where = "" if self.grid is None else f", {self.grid.describe()}"
         if self.step_seconds is not None:
@@ -211,6 +215,9 @@ class GridFit(NamedTuple):
     outside: int
 
     def describe(self) -> str:
+        """Return in words the transitions counted, the cells, dead ends and readings off the
+        map.
+        """
         ends = ", ".join(self.dead_ends[:5]) + (", …" if len(self.dead_ends) > 5 else "")
         dead = f"; {len(self.dead_ends)} dead end(s), given a stay: {ends}" if ends else ""
         beyond = f"; {self.outside} reading(s) outside the map" if self.outside else ""
@@ -516,6 +523,9 @@ def _sparse(chain: MarkovChain) -> SparseChain:
 
 
 def _checked_log_rows(rows: npt.ArrayLike, size: int) -> Floats:
+    """Return logarithms of likelihoods, (steps, states); refuse another shape, NaN, or an empty
+    step.
+    """
     logs: Any = np.asarray(rows, np.float64)
     if logs.ndim != 2 or logs.shape[1] != size or not len(logs):
         raise InputError(

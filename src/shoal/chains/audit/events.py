@@ -123,6 +123,10 @@ def event_finding(setting: AuditCase) -> Finding:
 
 
 def _one_law(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats) -> Finding:
+    """Return the exact loss about the events under one initial law, with the worst output.
+
+    Lower and upper bound differ by the rounding alone. Refused when there are too many outputs.
+    """
     counted = _count_sums(setting, walk, automaton, initial)
     prior = np.logaddexp.reduce(counted.joint, axis=1)
     zero_sum = is_zero_sum(setting.noise)
@@ -202,6 +206,9 @@ def _pairs(facts: int) -> Bools:
 def _worst_witness(
     setting: AuditCase, counted: _CountedSums, prior: Floats, peak: VectorPeak
 ) -> Witness:
+    """Return the output of largest log-ratio, with the beliefs in both events before and after
+    it.
+    """
     answers = counted.answers
     output = np.clip(peak.output, answers.min(axis=0), answers.max(axis=0))
     noise = -np.abs(answers - output).sum(axis=1) / setting.scale

@@ -109,6 +109,11 @@ def _unit(setting: AuditCase, coded: Coded) -> int:
 def _onward(
     coded: Coded, before: Floats, node: int, entry: int, shown: Ints, nodes: int
 ) -> Iterator[EntryLaws]:
+    """Yield the laws of the sum given an entry, for data that ends at `node`, `node` + 1, ….
+
+    `before` holds log P(state, code) at `node`, and `shown` the value of the entry for each state
+    there. The yielded laws are logarithms, (values, codes); impossible values keep -inf.
+    """
     count = len(coded.walk.values)
     prior = by_value(np.logaddexp.reduce(before, axis=1), shown, count)
     held = np.full((coded.walk.size, count, before.shape[1]), -math.inf)
@@ -213,6 +218,10 @@ def _task(coded: Coded, *, shorter: bool) -> ChainSum:
 
 
 def _upper(setting: AuditCase, coded: Coded, scale: float) -> SumLoss:
+    """Return an upper bound of the loss over all lengths; rounds up.
+
+    Where it lies only a little above the promise, a window that may prove the promise is tried.
+    """
     task = _task(coded, shorter=not coded.walk.fixed)
     found = sum_loss(task, scale, tolerance=GAIN)
     promised = setting.promised
@@ -327,6 +336,10 @@ def _sighting(
     decay: float,
     pair: tuple[int, int] | None,
 ) -> Sighting:
+    """Return the sighting of one output, given as a code, in data of so many nodes.
+
+    The first and the last code stand for -inf and inf: beyond the answers nothing changes.
+    """
     width = coded.width(nodes)
     output = min(output, width - 1)  # beyond the answers nothing changes
     end = {0: -math.inf, width - 1: math.inf}.get(output, float(output))
@@ -398,6 +411,7 @@ def _sum_work(setting: AuditCase, walk: Walk) -> float:
 
 
 def _exact(setting: AuditCase, walk: Walk) -> Finding:
+    """Return the exact loss of several sums of a chain of known length, with the worst output."""
     assert walk.initial is not None
     assert walk.length is not None
     digits = radix(setting, walk.length, walk.order)

@@ -48,6 +48,7 @@ def pairs_given(model: ChainLaw, secrets: Events) -> tuple[tuple[Given, Given], 
     path = PathLaw(nodes.values, nodes.initial, nodes.matrix, model.tied)
 
     def given(event: TimeEvent) -> Given:
+        """Return the chain's law given the event; refused when the event is impossible."""
         automaton = compile_events((event,), path)
         found = Given(nodes, automaton.steps, automaton.accept[:, 0])
         if not found.possible:
@@ -145,6 +146,10 @@ def events_lift(model: ChainLaw, secrets: Events, query: Query | None = None) ->
 
 @lru_cache(maxsize=16)
 def _kept_lift(model: ChainLaw, secrets: Events, metric: bytes) -> EventsLift:
+    """Return the lift of the model about these events; the last 16 are kept.
+
+    `metric` are the bytes of the matrix of distances between values, float64 in C order.
+    """
     walk = model.walk()
     size = len(walk.values)
     moves = np.frombuffer(metric, dtype=np.float64).reshape(size, size)

@@ -153,6 +153,11 @@ class EventSum:
         return self.laws.distance()
 
     def _pair(self, logs: bool) -> AnswerPair:
+        """Return the laws of the answer given each side of the pair, over the answers of either.
+
+        One row for each starting law; logarithms when `logs`. Answers that one side excludes count
+        0.
+        """
         sides = [
             [_count_slots(one, self.weights, logs) for one in _starts(side, self.any_start)]
             for side in (self.event, self.other)

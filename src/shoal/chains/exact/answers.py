@@ -92,6 +92,10 @@ def least_vector_scale(task: VectorSum, epsilon: float, *, lower: float | None =
 
 
 def _vector_blocks(task: VectorSum, cover: NodeBlocks, decays: Floats) -> Iterator[WorstOutput]:
+    """Yield the worst output of each block of nodes, for an answer of several numbers.
+
+    Blocks whose tables are too deep for plain doubles are evaluated in logarithms.
+    """
     deepest = float(decays @ (np.array(task.shape) - 1))
     for cell in cover.whole():
         evaluation_in_time(EXACT_LOSS)

@@ -94,6 +94,10 @@ class Block:
         )
 
     def _worst_compiled(self, decay: float) -> WorstOutput:
+        """Return the worst output of the block by compiled sweeps over plain doubles. Rounds up.
+
+        The value is infinite where the numbers leave the range of doubles.
+        """
         from shoal.chains.exact.kernels import steepest_ratio
 
         laws = np.ascontiguousarray(self.laws)
@@ -109,6 +113,9 @@ class Block:
         return WorstOutput(value, group, secret, other, output)
 
     def _worst_start(self, positions: Floats, starts: Floats) -> WorstOutput:
+        """Return the worst output over all initial laws, which `starts` mix two at a time. Rounds
+        up.
+        """
         density = smooth_laws(self.laws, positions, logs=self.logs)
         if not self.logs:
             with np.errstate(divide="ignore"):
@@ -131,6 +138,10 @@ class Cell:
     def __init__(
         self, build: Callable[[bool], Block], *, keep: bool = True, place: tuple[str, int] = INSIDE
     ) -> None:
+        """Keep how the block is built; `build` is given whether the block is in logarithms.
+
+        Without `keep` the block is built again at every use. `place` says which nodes it is about.
+        """
         self.place = place
         self._build = build
         self.keep = keep
@@ -138,6 +149,9 @@ class Cell:
         self.deep = False  # whether logarithms were ever needed
 
     def block(self, logs: bool) -> Block:
+        """Return the block, in logarithms when `logs`; raises when the evaluation's time is
+        over.
+        """
         if logs in self._kept:
             return self._kept[logs]
         evaluation_in_time(EXACT_LOSS)

@@ -252,6 +252,10 @@ class NodeBlocks:
         return self.task.states if self.task.initial is None else 1
 
     def _whole_cells(self) -> Iterator[Cell]:
+        """Yield the cells of the whole chain: one per node and length at the start, blocks inside.
+
+        The cells keep their blocks only if all of them together are small enough.
+        """
         length, keep = self.task.length, self.whole_work() <= MAX_KEPT * 100
         assert length is not None
         for node in range(length if self.task.shorter else 1):
@@ -266,6 +270,11 @@ class NodeBlocks:
             yield self._cell(self._whole_block, nodes, keep=keep)
 
     def _shared_windows(self, size: int) -> Iterator[Cell]:
+        """Yield the cells of windows of `size` where inner nodes share their laws.
+
+        One cell for each tie of inner nodes, one for each number of entries before the end, and one
+        for each node at the start.
+        """
         last = None if self.task.length is None else self.task.length - 1
         ends = range(size if self.every_length else 0)
         keep = self.numbers(size) <= MAX_KEPT
@@ -282,6 +291,7 @@ class NodeBlocks:
             yield from self._start_cells(node, size, ends, size, keep)
 
     def _separate_windows(self, size: int) -> Iterator[Cell]:
+        """Yield the cells of windows of `size` where every node has laws of its own."""
         length = self.task.length
         assert length is not None
         width = self.task.states**3 * (2 * size * self.task.reach + 1)
@@ -303,6 +313,7 @@ class NodeBlocks:
         keep: bool,
         place: tuple[str, int] = INSIDE,
     ) -> Cell:
+        """Return the cell whose block `make` builds from these arguments."""
         return Cell(lambda logs: make(*arguments, logs=logs), keep=keep, place=place)
 
     def _start_cells(

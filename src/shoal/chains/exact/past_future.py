@@ -52,6 +52,7 @@ class PastFutureBound:
     """Past and future of one task's nodes, for windows of any size; the last table is kept."""
 
     def __init__(self, task: ChainSum, marginals: Marginals) -> None:
+        """Keep the task and the marginals of its chain; tables are built when first needed."""
         self.task = task
         self.ends = Ends(task)
         self._marginals = marginals
@@ -115,6 +116,7 @@ class PastFutureBound:
             return 0.0
 
         def held_bound() -> LossBound:
+            """Return the bound over all pairs; infinite where the log-ratios cannot be had."""
             found = self._held_ratios(size, decay)
             return (
                 LossBound(math.inf)
@@ -259,6 +261,7 @@ class PastFutureBound:
         return future, past
 
     def _bridge(self, size: int) -> Floats:
+        """Return the table of bridges over `size` entries; the last one is kept."""
         if self._table[0] != size:
             from shoal.chains.exact.kernels import bridge_table
 

@@ -87,6 +87,10 @@ def convolve_rows(left: Floats, right: Floats, *, logs: bool, compiled: bool = F
 
 
 def _row_by_row(left: Floats, right: Floats, shape: tuple[int, ...], compiled: bool) -> Floats:
+    """Return the convolution of each row of `left` with the same row of `right`.
+
+    Both are broadcast to `shape` in front of their last axis. `compiled` takes the compiled loop.
+    """
     ones = np.broadcast_to(left, (*shape, left.shape[-1])).reshape(-1, left.shape[-1])
     others = np.broadcast_to(right, (*shape, right.shape[-1])).reshape(-1, right.shape[-1])
     if compiled:

@@ -379,6 +379,10 @@ def _widest_window(task: ChainSum, found: ApartScale | None) -> int | None:
 
 
 def _window_result(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
+    """Return what windows of the size found prove: the loss, its worst node, pair and output.
+
+    The node is None where the cell stands for many nodes, the output None for windows.
+    """
     _, found, cell, *_ = grown.measured
     if cell is None:
         return SumLoss(value=0.0, window=grown.size, settled=grown.settled)
@@ -394,6 +398,9 @@ def _window_result(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
 
 
 def _separable_result(found: ApartScale, tolerance: float) -> SumLoss:
+    """Return what the bound of separate past and future proves, and whether it is within
+    tolerance.
+    """
     return SumLoss(
         value=max(found.bound.value, 0.0),
         pair=found.bound.pair,
@@ -585,6 +592,9 @@ class ChainLaws:
         return self._ends.least_scale(epsilon)
 
     def no_distance(self) -> str | None:
+        """Return why the Wasserstein distance of this model cannot be computed, None when it
+        can.
+        """
         if self._path.initial is None:
             named = self._model.describe()
             return f"the Wasserstein distance is that of one law at a time, not {named}"

@@ -334,6 +334,11 @@ class EntryLiftOfChain:
         any_start: Callable[[], Searchable] | None = None,
         least_quilt_loss: Callable[[float, float], float] = lambda eta, below: 0.0,
     ) -> None:
+        """Keep how the lift and the quilts of a model are made; they are made when first needed.
+
+        `rows` are its transition matrices, whose size decides whether pairs of states are compared.
+        `unsettled` says of a result whether the lift for any initial law is tried too.
+        """
         self._make = make
         self._model, self._make_quilts = model, quilts
         self._unsettled, self._make_any_start = unsettled, any_start
@@ -391,6 +396,10 @@ class EntryLiftOfChain:
         return self._rows > MAX_STATES_SURVEYED or self._least_quilt_loss(eta, value) >= value
 
     def largest(self, epsilon: float) -> LiftedModel:
+        """Return the largest eta whose loss is at most `epsilon`, with its certificate.
+
+        The result is kept, unless a time limit cut the search short; then its rule says so.
+        """
         if epsilon in self._largest:
             return self._largest[epsilon]
         found = self._search(epsilon)

@@ -33,6 +33,10 @@ class Odds:
     """
 
     def __init__(self, walk: Powers) -> None:
+        """Keep the walk, and find the states that can be reached after 0, 1, 2, … entries.
+
+        The supports only shrink; `stable` is the number of entries after which they stay the same.
+        """
         self._walk = walk
         self._spreads: dict[tuple[int, int], Floats] = {}
         self._stack: Floats = np.empty((0, walk.size, walk.size))
@@ -88,6 +92,11 @@ class Odds:
         return self._spreads[key]
 
     def _lag_range(self, lag: int, before: int) -> Floats:
+        """Return δ: how far the odds of an entry `lag` earlier can differ between two values.
+
+        (states, states), in log-ratio, over the states reachable after `before` entries. Rounds up.
+        Infinite for two values one of which excludes an earlier state that the other allows.
+        """
         kernel = self._walk.kernel(0, lag)
         logs = kernel_logs(kernel)
         rows = self.reach(before)

@@ -34,6 +34,9 @@ class NeighbourSide:
     """Laws of the next entry, compared between neighbours only."""
 
     def __init__(self, transition: Floats, laws: PairLaws, neighbours: Bools) -> None:
+        """Keep the laws of all pairs of neighbouring states; `neighbours` is a mask (states,
+        states).
+        """
         from scipy.sparse import csr_array
 
         self.first, self.second = np.nonzero(neighbours)
@@ -109,6 +112,10 @@ class NeighbourSide:
         return found
 
     def _tangent(self, known: Floats, metric: Floats, trees: Any) -> Tangent | None:
+        """Return the tangent of one step at `known`: its values and a sparse matrix of slopes.
+
+        None where a value is not a number.
+        """
         from scipy.sparse import csr_array
 
         value, places, shares = self._slopes(known, metric, trees, ENTRIES)
@@ -209,6 +216,9 @@ def worst_way(metric: Floats, future: Any, past: Any) -> WorstWay:
     best = WorstWay(0.0, (0, 0), 0.0, 0.0, 0.0)
 
     def look(sources: Ints, *, back: bool) -> None:
+        """Compare the ways from these states, or to them with `back`, and keep the worst in
+        `best`.
+        """
         nonlocal best
         ahead, behind = ways(sources, back=back)
         near = metric[:, sources].T if back else metric[sources]

@@ -317,6 +317,11 @@ def limit(
         guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
 
     def find_limit(lag_of: Ints | None, guess: Floats, enough: float) -> Floats:
+        """Return a proved upper bound of the fixed point, from `guess` on; (states, states).
+
+        Stops once the bound is at most `enough`. With `lag_of` each pair uses its own lag alone.
+        """
+
         def step(bound: Floats) -> Floats:
             in_time("the lift")
             return image(bound, lags, ahead, entry, rule, lag_of)
@@ -434,6 +439,10 @@ class PairAtLags:
 
     @classmethod
     def of(cls, step: Floats, x: int, other: int, eta: float, enough: float) -> PairAtLags:
+        """Return the laws of both states after 1, 2, … steps, while they differ noticeably.
+
+        At most LAGS steps, and no more than `enough` allows at a cost of `eta` each.
+        """
         count = LAGS if eta <= 0.0 else min(LAGS, 1 + int(enough / eta))
         rows, laws = np.eye(len(step))[[x, other]], []
         for _ in range(count):

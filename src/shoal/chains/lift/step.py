@@ -47,6 +47,11 @@ class Ahead:
     """
 
     def __init__(self, walk: Powers, *, own_error: float = 0.0, drift: float = 0.0) -> None:
+        """Keep the walk whose kernels give the laws ahead; laws are computed when first asked for.
+
+        `own_error` bounds the relative error of the kernels, `drift` the log-ratio by which the
+        true laws may differ from them.
+        """
         self._walk = walk
         self._own_error = own_error
         self._drift = drift
@@ -98,6 +103,10 @@ class Ahead:
         return own
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
+        """Return `gained` and `held` of the laws at lags 1 … `lags`, each (lags, states, states).
+
+        Twice as many lags as before are computed when more are needed.
+        """
         kept = self._promise
         if kept.shape[1] < lags:
             laws = [self.laws(lag) for lag in range(1, max(lags, 2 * kept.shape[1]) + 1)]
@@ -206,6 +215,10 @@ class BehindView(NamedTuple):
         return laws.remembering(past.optima, lag)
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
+        """Return Σ (p - p') and Σ p' over states with p > p', at lags 1 … `lags` back from `t`.
+
+        Each (lags, values, values). A settled past shares the table of the reversed chain.
+        """
         first = max(0, self.t - lags)
         settled = self.past.settled
         if settled is not None and self.past.reversal is not None and first >= settled:
@@ -261,6 +274,10 @@ class Arrival:
     """
 
     def __init__(self, transition: Floats) -> None:
+        """Keep the transition matrix, its recurrent classes, and the stationary law of each.
+
+        `transient` is the mask of states in no recurrent class.
+        """
         self._transition = transition
         self._groups = [np.array(group) for group in recurrent_classes(transition)]
         self._shapes = [stationary_law(transition[np.ix_(g, g)]) for g in self._groups]

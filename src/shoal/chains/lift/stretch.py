@@ -71,6 +71,11 @@ class Trail:
         rule: Rule,
         settled: FixedPoint,
     ) -> None:
+        """Start a trail without stretches; `view` gives the laws that entry t looks back on.
+
+        `logs` are the logarithms of the laws of the first entries, None when they are not followed.
+        `pairs` is the mask of pairs that occur, and `settled` the bound for the limit.
+        """
         self._view, self._logs, self.rule = view, logs, rule
         self.lags = {lag for lag in SHORT_LAGS if lag <= max(settled.lags)}
         self.entry, self._other = entry, ~pairs & ~np.eye(len(pairs), dtype=np.bool_)

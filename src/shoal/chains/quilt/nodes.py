@@ -74,6 +74,12 @@ def settle(chain: ChainNodes, tolerance: float, last: int | None) -> Settled | N
 
 
 def _forgetting_slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
+    """Return by how much the log-law of `node` may still move after `steps` more entries. Rounds
+    up.
+
+    The changes of `steps` entries shrink by `factor` at every repetition. Infinite where
+    probabilities are too small to bound the rounding.
+    """
     law = chain.law(node)
     moved = law @ chain.walk.kernel(node, steps).values
     values = chain.secrets(node)
@@ -109,6 +115,9 @@ class ChainNodes:
     """
 
     def __init__(self, transition: Floats, initial: Floats) -> None:
+        """Keep the chain's matrices and follow the supports of its entries from the initial
+        law on.
+        """
         self.homogeneous = transition.ndim == 2
         self.walk: PowerWalk = (
             Powers.of(transition) if self.homogeneous else KernelSegments(transition)
@@ -242,6 +251,10 @@ class NodeInfluence:
         self._future: dict[int, Floats] = {}
 
     def __call__(self, left: int | None, right: int | None) -> float:
+        """Return the influence on the entries `left` before and `right` after the node.
+
+        None stands for a side without an end-point. In log-ratio; rounds up.
+        """
         if left is None:
             return 0.0 if right is None else self._right_only(right)
         moved = self._before(left)

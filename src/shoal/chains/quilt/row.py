@@ -55,6 +55,9 @@ class ChainQuilts:
         return self._scales[epsilon]
 
     def scale(self, epsilon: float) -> tuple[float, ActiveQuilt]:
+        """Return the noise scale per unit of sensitivity at `epsilon`, and the quilt that decides
+        it.
+        """
         found = self.result(epsilon)
         active = ActiveQuilt(
             sigma=found.sigma,

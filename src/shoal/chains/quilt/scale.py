@@ -206,6 +206,9 @@ class QuiltResult:
 
     @classmethod
     def of(cls, found: Survey) -> QuiltResult:
+        """Return the result of a survey: its worst quilt's cost and place, and all runs of
+        quilts.
+        """
         node, quilt = found.worst
         return cls(
             sigma=quilt.cost,
@@ -489,6 +492,10 @@ class MixingInfluence:
         return (2.0 * self._one_side(left) + self._one_side(right)) * (1.0 + 4.0 * UNIT)
 
     def _one_side(self, lag: int | None) -> float:
+        """Return the influence bound of one end-point `lag` entries away; 0 without one. Rounds up.
+
+        It follows from the spectral gap; infinite where the lag is too short for the bound.
+        """
         if lag is None:
             return 0.0
         exponent = self.gap * lag / 2.0

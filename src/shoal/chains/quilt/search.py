@@ -201,6 +201,10 @@ def least_quilt(
 
 
 def _offer_lags(search: Search, a: int | None, b: int | None) -> None:
+    """Offer the quilt with end-points at these lags to the search, if both can be looked up.
+
+    None, or a lag beyond the computed ones, stands for a side without an end-point.
+    """
     positions = [
         side.positions if lag is None or lag > side.real else lag
         for side, lag in ((search.left, a), (search.right, b))

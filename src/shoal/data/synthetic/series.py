@@ -84,6 +84,9 @@ def activity_table(people: int = 8, days: int = 7, seed: int = 1) -> pl.DataFram
 
 
 def _person(name: str, days: int, draw: np.random.Generator) -> pl.DataFrame:
+    """Return one made-up person's rows: series, time and state of every minute the device is
+    worn.
+    """
     import polars as pl
 
     habits = _Habits.sample(draw)
@@ -109,6 +112,9 @@ class _Habits:
 
     @classmethod
     def sample(cls, draw: np.random.Generator) -> Self:
+        """Return habits drawn at random; times are minutes of the day, `sporty` is a
+        probability.
+        """
         return cls(
             wakes=draw.normal(7 * 60, 40),
             sleeps=draw.normal(23 * 60, 40),
@@ -215,6 +221,7 @@ def _contexts_of_day(
 
 
 def _workday(draw: np.random.Generator) -> list[tuple[str, float]]:
+    """Return a working day as (context, usual minutes) in order."""
     plan: list[tuple[str, float]] = [("home", 100), ("commute", 35)]
     if draw.random() < 0.04:
         plan += [("hospital", 90), ("commute", 20)]
@@ -232,6 +239,7 @@ def _workday(draw: np.random.Generator) -> list[tuple[str, float]]:
 
 
 def _weekend(draw: np.random.Generator) -> list[tuple[str, float]]:
+    """Return a day of a weekend as (context, usual minutes) in order."""
     plan: list[tuple[str, float]] = [("home", 240)]
     for place, chance, minutes in (
         ("shop", 0.7, 45),
@@ -277,6 +285,7 @@ def power_table(
 
 
 def _house(days: int, draw: np.random.Generator) -> Floats:
+    """Return the watts a made-up house draws in every minute, never below 0."""
     minutes = days * MINUTES
     watts = draw.uniform(110, 160) + draw.normal(0, 15, minutes)
     watts += _fridge(minutes, draw)

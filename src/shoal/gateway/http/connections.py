@@ -66,6 +66,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand the connection on if there is room for it, and abort it otherwise."""
         self._transport = transport
         if not self._connections.admit(self):
             self.abort()

@@ -391,6 +391,7 @@ def _until(most: float, spent: float, elapsed: float) -> dict[str, Any]:
 async def _pause_or_resume(
     house: Any, who: Caller, where: Address, *, resume: bool
 ) -> dict[str, Any]:
+    """Pause or resume a stream of the caller's own, and return the first slot this is about."""
     check_own(who, where.person)
     house.watch.check()
     first = await house.store.writing(

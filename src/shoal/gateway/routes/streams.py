@@ -68,6 +68,7 @@ class Shortcut:
         self._app, self._house = app, house
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a POST of readings directly; pass every other request to the application."""
         direct = scope["type"] == "http" and scope["method"] == "POST"
         found = DIRECT.fullmatch(scope["path"]) if direct else None
         if found is None:

@@ -140,6 +140,9 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
 
 
 def _learned_line(most: dict[str, Any] | None) -> str:
+    """Return in words the step at which the belief in the true place changed most; None:
+    impossible.
+    """
     if most is None:
         return "nothing: the model calls every true place impossible."
     shares = (
@@ -156,6 +159,9 @@ def _learned_line(most: dict[str, Any] | None) -> str:
 
 
 def _promise_line(plan: Plan, found: Attacked) -> str:
+    """Return in words what one output may change, what it did, and what all outputs together
+    did.
+    """
     own, every = found.beliefs.odds("own"), found.beliefs.odds("all", truth=found.truth)
     worst = int(own.joined.argmax())
     together, anywhere = (float(np.nanmax(e, initial=0.0)) for e in (every.joined, every.any_two))
@@ -290,6 +296,9 @@ def _draw_way(axes: Any, plan: Plan, found: Attacked) -> None:
 
 
 def _draw_errors(axes: Any, found: Attacked) -> None:
+    """Draw the error of the best guess at each step, for an adversary with no, past and all
+    outputs.
+    """
     steps = np.arange(1, len(found.truth) + 1)
     lines: tuple[tuple[Knowing, str, str], ...] = (
         ("nothing", "knowing the model alone", OTHER),

@@ -222,6 +222,11 @@ def _note_jumps(table: pl.DataFrame, options: FitOptions, columns: NamedColumns)
 
 
 def _fit_grid_chain(table: pl.DataFrame, options: FitOptions) -> tuple[GridFit, Any]:
+    """Return the chain fitted to all tracks on the grid, and the one to store: that or one
+    person's.
+
+    Refused when a gap is given without times, or when nobody has the name of --personal.
+    """
     if options.gap is not None:
         parse_duration(options.gap)  # a bare number on the command line is refused
     step = (
@@ -252,6 +257,9 @@ def _fit_grid_chain(table: pl.DataFrame, options: FitOptions) -> tuple[GridFit, 
 
 
 def _grid(table: pl.DataFrame, options: FitOptions) -> Grid:
+    """Return the grid of --grid over the box: squares of a width in km, or hexagons
+    "h3:RESOLUTION".
+    """
     assert options.grid is not None  # what makes it a map
     south, west, north, east = _box(table, options.box)
     hexagons = re.fullmatch(r"h3:(\d+)", options.grid)
@@ -298,6 +306,7 @@ def _rim(resolution: int, south: float, north: float) -> tuple[float, float]:
 
 
 def _box(table: pl.DataFrame, box: str | None) -> tuple[float, float, float, float]:
+    """Return (south, west, north, east) in degrees, from --box or from the data's extremes."""
     if box is not None:
         try:
             south, west, north, east = (float(part) for part in box.split(","))

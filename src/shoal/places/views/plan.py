@@ -311,6 +311,9 @@ def _around(machine: LocationMachine, stage: StepNoise) -> tuple[int, Bools, Boo
 
 
 def _mechanism_rows(comparison: RowComparison) -> list[tuple[str, ...]]:
+    """Return the table's rows: mechanism, two errors, bound between any two states, and
+    standing.
+    """
     plans: list[Any] = [
         plan
         for plan in comparison.alternatives.values()
@@ -329,6 +332,9 @@ def _mechanism_rows(comparison: RowComparison) -> list[tuple[str, ...]]:
 
 
 def _hull_line(found: dict[str, Any], unit: str) -> str:
+    """Return in words the first eight vertices of the hull, its area, and the edges of the
+    repair.
+    """
     shown = ", ".join(f"({', '.join(f'{v:g}' for v in row)})" for row in found["hull"][:8])
     more = ", …" if len(found["hull"]) > 8 else ""
     repaired = len(found["repaired"])
@@ -442,6 +448,9 @@ def event_rows(watch: EventWatch, found: Rehearsal) -> list[dict[str, Any]]:
 
 
 def _event_sentence(row: dict[str, Any]) -> str:
+    """Return in words the belief in one event before, and its range after streams of made-up
+    walks.
+    """
     return (
         f"Each step is hidden; that one was {row['event']} such streams of made-up walks show: "
         f"{row['before']:.2f} before, from {row['lowest']:.2f} to {row['highest']:.2f} afterwards "
@@ -451,6 +460,7 @@ def _event_sentence(row: dict[str, Any]) -> str:
 
 
 def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:
+    """Return in words what all outputs up to the last horizon tell; `sets`: with location sets."""
     last = rows[-1]
     same = ", with the location sets of that walk," if sets else ""
     bound = f"no outputs of {last.steps} steps{same} change the odds between {pair} by more than "
@@ -465,6 +475,7 @@ def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:
 
 
 def _horizon_cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
+    """Return the table's rows: steps, largest change, bound and bar of each horizon."""
     most = max(row.at_most for row in rows)
     plain = show.console().options.ascii_only
     return [

@@ -83,6 +83,7 @@ def _under(subject: str | None, table: pl.DataFrame) -> pl.DataFrame:
 def _release_tracks_with_progress(
     plan: Plan, table: pl.DataFrame, columns: TrackColumns, options: ReleaseOptions
 ) -> Any:
+    """Release the tracks under a progress bar, charged to the ledger if one is named."""
     with show.working("releasing streams") as notify:
         if options.ledger is None:
             return release_tracks(
@@ -139,6 +140,7 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
 
 
 def _report_release(plan: Plan, rows: pl.DataFrame, options: ReleaseOptions) -> None:
+    """Print what was released and promised, as JSON or as text with the paths of charts."""
     streams = rows.select("user", "part").unique().height
     options.warn_of_seed()
     if options.as_json:
@@ -214,6 +216,9 @@ def _frame(values: Any) -> tuple[int, Pixels]:
 
 
 def _stream(own: pl.DataFrame, labels: tuple[str, ...], at: Pixels) -> dict[str, Any]:
+    """Return one stream's points, estimates and times for the map page; None where nothing was
+    drawn.
+    """
     points, estimates, times = [], [], []
     for row in own.iter_rows(named=True):
         shown = [row[f"z_{name}"] for name in labels]
@@ -233,6 +238,7 @@ class PlaceLines:
     charged = True
 
     def __init__(self, plan: Plan, options: StreamOptions) -> None:
+        """Keep the plan and the options; refuse --field, --clock and a start that is no state."""
         self._plan, self._options = plan, options
         if options.field != "context":
             raise InputError(
@@ -333,6 +339,10 @@ def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
 
 
 def _position(reading: dict[str, Any]) -> Any:
+    """Return what a line says was read: a state, (latitude, longitude) or None.
+
+    Refuses a line with both or neither, or with one coordinate alone.
+    """
     if "lat" in reading or "lon" in reading:
         if "state" in reading:
             raise InputError("the line has a state and lat and lon; give one of them")
@@ -346,6 +356,7 @@ def _position(reading: dict[str, Any]) -> Any:
 
 
 def _degrees(reading: dict[str, Any], key: str, most: int) -> float:
+    """Return the number under a key; refuse anything but a number from -`most` to `most`."""
     value = reading[key]
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not -most <= value <= most:
@@ -356,6 +367,7 @@ def _degrees(reading: dict[str, Any], key: str, most: int) -> float:
 
 
 def _check_state(runner: LocationStream, name: object, field: str = "state") -> None:
+    """Refuse a name that is no state of the model."""
     try:
         runner.machine.runtime.locator.state_of(label(name))
     except InputError:

@@ -121,8 +121,8 @@ def own_days(params: Mapping[str, Any]) -> OwnDays:
     chain = fit_day(found.days, smoothing=1, slot_minutes=slots.minutes, start_minute=slots.start)
     empty = sum(one is None for day in found.days for one in day)
     notes = [
-        f"{found.readings:,} rows as {count_noun(len(found.days), 'day', 'days')} of {slots.number} "
-        f"slots of {slots.minutes} minutes",
+        f"{found.readings:,} rows as {count_noun(len(found.days), 'day', 'days')} of "
+        f"{slots.number} slots of {slots.minutes} minutes",
         f"{empty:,} of {len(found.days) * slots.number:,} slots have no reading",
     ]
     if found.further:
@@ -333,8 +333,8 @@ def event_meaning(found: Plan, delta: float) -> str:
         for event in _events_of_plan(found)
     )
     return (
-        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: {events_text}. The "
-        "contexts it names may be shown where that tells little new."
+        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: {events_text}. "
+        "The contexts it names may be shown where that tells little new."
     )
 
 

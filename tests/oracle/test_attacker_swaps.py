@@ -73,7 +73,7 @@ class Noted:
         for at, verdict in enumerate(verdicts):
             if verdict is ALLOWED:
                 free = placeholder(charges[at])
-                shown = self.about.write_notes(charges[at], free)
+                shown = self.about.noted(charges[at], free)
                 if shown is not free:
                     self.forced[at] = shown
         own = {at: Stored(release) for at, release in self.forced.items()}

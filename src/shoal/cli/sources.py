@@ -56,10 +56,10 @@ class ChargedTo:
         `together` are the series of an aggregate; each is charged unless others are named.
         """
         if options.ledger is None:
-            return cls(wish=options)
+            return cls(options=options)
         periods = columns.periods or ("parts" if parts else None)
         return cls(
-            wish=options,
+            options=options,
             subject=columns.subject or "",
             key=options.key or secrets.token_hex(8),
             members=members_of(_charged_members(options, columns), columns.subject or "", together),

@@ -78,7 +78,7 @@ def check_spec(group: str | None) -> None:
 def policy_of_places(spec: Path, places: Path, same: str | None, within: str | None) -> str:
     """Return the lines of [secrets] that hide points of interest of a file among each other."""
     given = {"same": same, "within": within}
-    lines = [f"{key} = {_quoted(value)}\n" for key, value in given.items() if value is not None]
+    lines = [f"{key} = {_quote(value)}\n" for key, value in given.items() if value is not None]
     head = (
         'graph = "places"             # points of interest look alike; docs/location.md says how\n'
     )

@@ -138,7 +138,9 @@ def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[
             raise InputError(
                 "radius_km is for a point; a polygon has its own shape, so leave it out"
             )
-        inside = _states_inside(place, chain) if points is None else _around_any(chain, points, radius)
+        inside = (
+            _states_inside(place, chain) if points is None else _around_any(chain, points, radius)
+        )
     else:
         inside = _around(chain, place, radius)
     if not inside.any():

@@ -249,6 +249,9 @@ class PolicySecrets(GraphSection, SecretsSection):
         return self.model_copy(update=self.read_places(folder))
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> PolicyGraph | LocationSet:
+        """Return the policy of the section, with its events if any; refused for another kind of
+        query.
+        """
         if not isinstance(query, Measurement):
             raise SpecError(
                 f"query.kind must be 'measurement' for secrets of kind {self.kind!r}: a policy "
@@ -349,7 +352,7 @@ def _by_name(section: GraphSection, model: Model) -> dict[str, Any] | None:
 def _graph(
     section: GraphSection, query: Measurement, family: tuple[Model, ...], repair: Repair
 ) -> PolicyGraph:
-    """Return the policy that the section describes."""
+    """Return the policy graph that the section names, on the states of the query."""
     match section.graph:
         case "complete":
             return PolicyGraph.complete(query.states, repair=repair)

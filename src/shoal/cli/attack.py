@@ -154,7 +154,7 @@ def attack(options: AttackOptions) -> None:
         return
     show.check_chart(options.plot, force=options.force)
     _ = options.secrets  # refused before a plan is made, where the spec that names them is
-    with show.limited(options.time_limit) as watch:
+    with show.limit_time(options.time_limit) as watch:
         plan, own = load_plan(options.source)
         columns = replace(columns_in(options), every=None).over(own).with_own(options.data)
         view = _view_of(plan, options.model)

@@ -92,7 +92,9 @@ def nearest(wish: NearestWish) -> None:
     if wish.as_json:
         show.print_json(_plain(found))
         return
-    words = "\n".join(f"{title}: {show.escaped(text)}" for title, text in sentences(found, wish))
+    words = "\n".join(
+        f"{title}: {show.escape_controls(text)}" for title, text in sentences(found, wish)
+    )
     show.console().print(show.paragraphs(words))
 
 

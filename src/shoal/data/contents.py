@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.core.numbers import significant
 from shoal.data.entries import read_table
 from shoal.data.formats import GEOJSON, OSM, FileFormat, format_of, own_columns
-from shoal.data.guess import guessed
+from shoal.data.guess import guess_columns
 from shoal.data.points import CATEGORY, read_points
 from shoal.data.positions import positions
 from shoal.data.read import Paths, matching
@@ -150,7 +150,9 @@ def _as_list(data: Paths) -> list[object]:
 
 def _guess_roles(table: pl.DataFrame) -> _Roles:
     """What the columns of a table are likely to be; a latitude counts with a longitude only."""
-    found: dict[str, Any] = guessed(table, ("latitude", "longitude", "time", "series", "state"))
+    found: dict[str, Any] = guess_columns(
+        table, ("latitude", "longitude", "time", "series", "state")
+    )
     if found["latitude"] is None or found["longitude"] is None:
         found |= {"latitude": None, "longitude": None}
     else:

@@ -142,10 +142,10 @@ def _table(file: Path) -> pl.DataFrame:
     import polars as pl
 
     from shoal.data.entries import read_table
-    from shoal.data.guess import guessed
+    from shoal.data.guess import guess_columns
 
     table = read_table(str(file))
-    found = guessed(table, ("latitude", "longitude"))
+    found = guess_columns(table, ("latitude", "longitude"))
     lat, lon = found["latitude"], found["longitude"]
     if lat is None or lon is None:
         raise DataError(

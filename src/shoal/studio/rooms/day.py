@@ -333,8 +333,8 @@ def event_meaning(found: Plan, delta: float) -> str:
         for event in _events_of_plan(found)
     )
     return (
-        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: {events_text}. "
-        "The contexts it names may be shown where that tells little new."
+        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: "
+        f"{events_text}. The contexts it names may be shown where that tells little new."
     )
 
 

@@ -151,7 +151,9 @@ def _refuse_early(options: ReleaseOptions) -> None:
         for name in ("subject", "period", "requester", "members", "key"):
             if value := getattr(options, name):
                 raise InputError(f"--{name} is {value!r} without --ledger; name the ledger too")
-    refuse_seed(options.seed is not None and options.ledger is not None, "--seed is given with --ledger")
+    refuse_seed(
+        options.seed is not None and options.ledger is not None, "--seed is given with --ledger"
+    )
     if options.out.suffix.lower() not in (*SUFFIXES, *TABLES):
         raise InputError(
             f"--out is {str(options.out)!r}; releases are written as {_either(SUFFIXES)}, and "
@@ -242,7 +244,9 @@ def _release_once(plan: Plan, columns: NamedColumns, options: ReleaseOptions) ->
         if error.errno != errno.ENOSPC:
             raise
         # not "repeat": that would draw and charge again
-        raise DataError(f"{str(options.out)!r} is written, but no space is left to print it") from None
+        raise DataError(
+            f"{str(options.out)!r} is written, but no space is left to print it"
+        ) from None
 
 
 def _print_release(

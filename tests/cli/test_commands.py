@@ -100,7 +100,9 @@ def test_plan_prints_the_object_that_was_designed(run: Run, folder: Path) -> Non
         "certificate",
         "composition",
         "alternatives",
+        "prices",
     ]
+    assert [price["hides"] for price in plan["prices"]] == ["each entry", "each person"]
     # group privacy: 30 tied entries, each moves the count by 1
     assert plan["noise"] == {"kind": "discrete-laplace", "step": "1/1", "scale": "30/1"}
     assert plan["scale"] == 30.0

@@ -47,6 +47,7 @@ def lines(name: str) -> list[Any]:
 
 VALUES, PLANS, STREAMS, STATES = map(lines, ("values", "plans", "streams", "gateway"))
 RIDES = [json.loads(line) for line in (FOLDER.parent / "stored-rides.jsonl").open()]
+SERIES = [json.loads(line) for line in (FOLDER.parent / "stored-series.jsonl").open()]
 LEDGER = json.loads(read_text(FOLDER / "ledger.json.gz"))
 
 
@@ -62,7 +63,9 @@ def plan_with(fingerprint: str) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("document", [*VALUES, *RIDES], ids=lambda one: one["value"]["kind"])
+@pytest.mark.parametrize(
+    "document", [*VALUES, *RIDES, *SERIES], ids=lambda one: one["value"]["kind"]
+)
 def test_a_value_comes_back_with_its_fingerprint(document: dict[str, Any]) -> None:
     value = loads(json.dumps(document))
     assert isinstance(value, Value)
@@ -74,7 +77,7 @@ def test_a_value_comes_back_with_its_fingerprint(document: dict[str, Any]) -> No
 def test_every_kind_was_stored() -> None:
     older = (json.loads(line)["value"] for line in OLDER.read_text().splitlines())
     stored = [one["value"] for one in VALUES] + [one["document"]["value"] for one in PLANS]
-    rides = [one["value"] for one in RIDES]
+    rides = [one["value"] for one in [*RIDES, *SERIES]]
     found = set(kinds_in([*older, *stored, *rides]))
     assert found >= {*KINDS}, "add a folder of samples with the kinds that are new"
 

@@ -49,7 +49,7 @@ def transitions(
     as_json: options.AsJson = False,
     force: options.Force = False,
 ) -> None:
-    """Make a table of a release of the query `transitions`.
+    """Make a table, a graph or a picture of released steps.
 
     Costs no privacy: it reads the release alone. Counts are balanced first, so that each state is
     entered as often as it is left; --raw keeps them.

@@ -259,9 +259,13 @@ STANDS_FOR = {
     "OUT": "out.json",
     "COLUMN": "activity",
     "MODEL": "model.json",
-    "RELEASE": "shared.csv",
+    "RELEASE": "steps.json",
+    "TRACK": "shared.csv",
     "POIS": "pois.csv",
 }
+
+
+STEPS_QUERY = '[query]\nkind = "transitions"\n\n'
 
 
 def released(path: Path) -> None:
@@ -282,6 +286,10 @@ def test_the_overview_of_commands_runs_with_files_for_its_words(shell: Shell) ->
     shell.run("shoal init --kind contexts mask.toml")
     files.points(shell.folder)
     released(shell.folder / "shared.csv")
+    steps = (shell.folder / "shoal.toml").read_text()
+    steps = re.sub(r"\[query\].*?(?=\[privacy\])", STEPS_QUERY, steps, flags=re.DOTALL)
+    (shell.folder / "steps.toml").write_text(steps)
+    shell.run("shoal release steps.toml days.csv -o steps.json")
     (shell.folder / "in.jsonl").write_text('{"context": "home"}\n')
     ran = 0
     for line in overview():

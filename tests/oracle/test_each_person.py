@@ -11,11 +11,15 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 import shoal
+from shoal.cli.app import app
 from shoal.core.plan import Plan
 from shoal.mechanisms.person import prices
 
@@ -162,3 +166,36 @@ def test_both_prices_are_said_whichever_was_asked_for() -> None:
     table = shoal.JointTable.of([[0.4, 0.1], [0.1, 0.4]], domains=[["a", "b"]] * 2)
     other = shoal.calibrate(shoal.count("ab", "a"), shoal.EachEntry(), table, epsilon=1)
     assert prices(other) == ()
+
+
+def test_a_gap_does_not_make_two_persons_of_one(tmp_path: Path) -> None:
+    """All chains of a series are one person: more entries than the noise is for are refused."""
+    plan, rows = plan_of("sum"), [("ann", t, "a") for t in (0, 1, 9, 10)]
+    table = pl.DataFrame(rows, schema=["who", "t", "x"], orient="row")
+    columns: dict[str, Any] = {"state": "x", "series": "who", "time": "t", "gap": 5}
+    for together in (True, False):
+        with pytest.raises(shoal.DataError, match="in all its chains"):
+            plan.release(table, together=together, rng=1, **columns)
+    plan.release(table.head(3), rng=1, **columns)  # two chains, three entries: one person
+    table.write_csv(tmp_path / "days.csv")
+    (tmp_path / "plan.json").write_text(shoal.dumps(plan))
+    words = ["release", str(tmp_path / "plan.json"), str(tmp_path / "days.csv"), "--state", "x"]
+    more = ["--series", "who", "--time", "t", "--gap", "5min", "--time-unit", "min"]
+    for act in (
+        ["--together", "-o", str(tmp_path / "r.json")],
+        ["--by", "who", "-o", str(tmp_path / "o")],
+    ):
+        own = more[2:] if act[0] == "--by" else more
+        found = CliRunner().invoke(app, [*words, *own, *act])
+        assert found.exit_code == 2
+        assert "in all its chains" in found.stderr
+
+
+def test_a_person_is_in_every_period(tmp_path: Path) -> None:
+    """Periods of a ledger are for data that is independent; here the larger would count once."""
+    plan = plan_of("sum")
+    with (
+        shoal.open_ledger(tmp_path / "ledger.db") as ledger,
+        pytest.raises(shoal.InputError, match="who is in every period"),
+    ):
+        plan.release([["a", "b"], ["c"]], ledger=ledger, subject="ward", period="may")

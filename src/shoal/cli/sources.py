@@ -386,6 +386,7 @@ class Series(NamedTuple):
 def series_in(plan: Plan, data: Paths, columns: NamedColumns) -> Series:
     """Return the records of a file, in the form that the plan's query needs."""
     from shoal.data.entries import note_small
+    from shoal.mechanisms.person import check_persons
 
     view = view_of(plan)
     found = None if view.read is None else view.read(plan, data, columns)
@@ -397,6 +398,7 @@ def series_in(plan: Plan, data: Paths, columns: NamedColumns) -> Series:
         return Series({name: partial(found.__getitem__, name) for name in found}, {})
     states = plan.task.query.states
     dataset = read_data(data, columns, states)
+    check_persons(plan.task, dataset.entries)
     if columns.together:
         if dataset.parts:
             raise InputError("--every makes a release of each part; drop --together")

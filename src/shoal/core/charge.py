@@ -516,6 +516,11 @@ class Charge:
     def __post_init__(self) -> None:
         if not self.subject:
             raise InputError("subject is empty; a ledger needs to know whose data is released")
+        if self.period and getattr(self.plan.task.secrets, "whole_series", False):
+            raise InputError(
+                f"period is {self.period!r}, and the secrets are each-person, who is in every "
+                "period; leave period out, so that the releases about one person add"
+            )
 
 
 def check_subject(charged: bool, named: bool, other: str = "") -> None:

@@ -54,6 +54,7 @@ from shoal.data.table import (
     refuse_levels,
 )
 from shoal.data.times import parse_duration
+from shoal.mechanisms.person import check_persons
 from shoal.mechanisms.queries import ExternalQuery, LinearQuery
 from shoal.records.place_attack import PLACES_PER_PERSON, City, People, location_vector
 
@@ -132,6 +133,7 @@ def each_series(task: Task, data: Any, columns: dict[str, Any]) -> EachSeries:
     whole = _dataset(data, states, columns)
     if whole is None:
         return EachSeries({"": task.read(sequences(data, states))}, None, {})
+    check_persons(task, whole.entries)
     found = {}
     for name in note_small(whole, lambda note: warnings.warn(note, stacklevel=4)):
         try:

@@ -59,6 +59,14 @@ class Dataset:
     parts: Mapping[str, PartOf] = field(default_factory=dict)
     named: bool = True
 
+    @property
+    def entries(self) -> dict[str, int]:
+        """How many entries each series has, in all its chains."""
+        return {
+            name: sum(map(len, chains))
+            for name, chains in zip(self.names, self.chains, strict=True)
+        }
+
     def __post_init__(self) -> None:
         """Refuse names or states that are missing or repeated, and indices outside the states.
 

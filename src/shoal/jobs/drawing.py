@@ -26,6 +26,7 @@ from shoal.core.records import Sequences
 from shoal.core.stream import Slot
 from shoal.jobs.census import Census
 from shoal.jobs.inputs import Layout
+from shoal.mechanisms.person import check_persons
 from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.laplace import (
     LatticeLaplace,
@@ -335,6 +336,7 @@ def _read_unit(
             mine = slice(census.bounds[unit], census.bounds[unit + 1])
             return "", plan.task.read(census.numbers[mine])
         found = census.sequences(unit, own.states)
+        check_persons(plan.task, {census.subjects[unit]: found.total})
         if fast:  # only the lengths matter, so the states need no recoding
             chains = tuple(np.broadcast_to(np.int64(0), len(chain)) for chain in found.chains)
             return "", plan.task.read(Sequences(own.states, chains))

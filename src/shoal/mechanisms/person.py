@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
 from shoal.core.codec import Value
-from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.errors import DataError, InputError, PromiseBroken, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import CONFIDENCE, Error, Plan
 from shoal.core.task import EachEntry, Model, Secrets, Task, each_entry
@@ -56,6 +57,24 @@ class EachPerson(Value):
 def each_person(secrets: Secrets) -> bool:
     """Return whether the secrets are whole series, all of them."""
     return bool(getattr(secrets, "whole_series", False))
+
+
+def check_persons(task: Task, entries: Mapping[str, int]) -> None:
+    """Refuse a person with more entries, in all chains together, than the noise is made for.
+
+    `entries` holds how many each person has. A gap cuts a series into chains, each of which may be
+    as long as the model's; the person is all of them. Secrets about entries have no such limit.
+    """
+    most = task.tied
+    if most is None or not each_person(task.secrets):
+        return
+    for name, count in entries.items():
+        if count > most:
+            raise DataError(
+                f"series {name!r} has more entries in all its chains than length {most} of the "
+                "model, and each-person hides all of them; give the model that length, or cut "
+                "the data"
+            )
 
 
 def of_series(model: Model) -> bool:

@@ -73,6 +73,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         "studies.location_held_out",
         "Beside the location papers: how close places come on days the model has not seen.",
     ),
+    "share-rides": Experiment(
+        "studies.share_mechanisms",
+        "Beside Hassan et al. 2018: circles, gates, cuts and ledgers that hide home in rides.",
+    ),
     "dependent-attack": Experiment(
         "studies.dependent_attack",
         "Dependent-DP paper, Figures 3, 5 and 10: locating people by their friends.",

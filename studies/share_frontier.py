@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.share.history import History, Leg, ShareRule
+from shoal.share.quarters import quarter_at
 from studies.share_towns import Rider, Town, make_town, path_metres
 
 TOWNS = range(11, 19)
@@ -46,13 +47,20 @@ def tastes(town: Town, members: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
 
 
 def history_of(
-    seed: int, rides: int, epsilon: Fraction, side: float, members: int = 1
+    seed: int, rides: int, epsilon: Fraction, side: float | None, members: int = 1
 ) -> tuple[Town, History, list[tuple[Leg, float]], Outcome]:
-    """Return a history of rides in one town, its legs with their metres, and what came out."""
+    """Return a history of rides in one town, its legs with their metres, and what came out.
+
+    The zone is a square of `side` metres, or the public quarter of home where it is None.
+    """
     town, random = make_town(seed), np.random.default_rng(1000 + seed)
     near = town.near(random.uniform(-3000, 3000), random.uniform(-6000, 0), 400)
     home = int(random.choice(near))
-    place, roads = town.square_zone(home, side), town.roads(costs=tastes(town, members))
+    roads = town.roads(costs=tastes(town, members))
+    if side is None:
+        place = quarter_at(roads, *map(float, roads.points[home]))
+    else:
+        place = town.square_zone(home, side)
     started = time.perf_counter()
     rule = ShareRule(roads=roads, places=(place,), epsilon=epsilon, legs=2 * rides)
     rule.tables(0)
@@ -87,15 +95,20 @@ def main() -> None:
     parser.add_argument("--rides", type=int, nargs="+", default=[100])
     parser.add_argument("--epsilon", nargs="+", default=["1"])
     parser.add_argument("--side", type=float, nargs="+", default=[620.0, 1000.0])
+    parser.add_argument("--quarters", action="store_true", help="public quarters, not squares")
     parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--each", action="store_true", help="print every town as it ends")
     parser.add_argument("--towns", type=int, nargs="+", default=[*TOWNS])
     wish = parser.parse_args()
-    for side in wish.side:
+    for side in [None] if wish.quarters else wish.side:
+        zone = "quarter" if side is None else f"zone {side:.0f} m"
         for epsilon in wish.epsilon:
             for rides in wish.rides:
                 found = []
                 for seed in wish.towns:
                     *_, one = history_of(seed, rides, Fraction(epsilon), side, wish.members)
+                    if wish.each:
+                        print(one, flush=True)  # noqa: T201
                     found.append(one)
                 mean = statistics.mean(one.exact for one in found)
                 shares = " ".join(f"{one.exact:.2f}" for one in found)
@@ -103,7 +116,7 @@ def main() -> None:
                 cut = max(one.cut_seconds for one in found)
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
                 print(  # noqa: T201
-                    f"zone {side:.0f} m, epsilon {epsilon}, {rides} rides: mean {mean:.3f} of the "
+                    f"{zone}, epsilon {epsilon}, {rides} rides: mean {mean:.3f} of the "
                     f"way exact ({shares}); plan {plan:.1f} s, cuts {cut:.1f} s, {memory:.2f} GB",
                     flush=True,
                 )

@@ -183,6 +183,14 @@ def test_the_map_is_for_the_owner_alone(folder: Path, tmp_path: Path) -> None:
     assert text != (tmp_path / "other.private" / "map.html").read_text()
 
 
+def test_a_quarter_is_hidden_in(folder: Path, tmp_path: Path) -> None:
+    done = json.loads(share(folder, tmp_path / "out", "--quarter", "--json").stdout)
+    assert done["candidates"] >= 12
+    assert done["metres_shown"] > 0
+    assert "quarter" in " ".join(done["in_words"])
+    assert "another map, zone" in refused(share(folder, tmp_path / "out"))
+
+
 def refused(done: Result) -> str:
     assert done.exit_code in (2, 3), done.output
     text = " ".join(done.output.split())
@@ -211,6 +219,7 @@ def test_what_is_refused(folder: Path, town: Town, tmp_path: Path) -> None:
     zone = tmp_path / "zone.geojson"
     zone.write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
     assert "centred on home" in refused(share(folder, new, "--hide-zone", str(zone)))
+    assert "name two zones" in refused(share(folder, new, "--hide-zone", str(zone), "--quarter"))
     assert refused(share(folder, new, "--seed", "1"))
 
 

@@ -39,6 +39,9 @@ def share(
     hide_zone: Annotated[
         Path | None, option("GEOJSON", "Hide it in this district, not its public square.")
     ] = None,
+    quarter: Annotated[
+        bool, options.flag("--quarter", "Hide it in its public quarter: smaller, shows more.")
+    ] = False,
     roads: Annotated[
         Path | None, option("FILE", "Roads: GeoJSON lines, or an OSM extract (.osm, .osm.pbf).")
     ] = None,
@@ -80,6 +83,7 @@ def share(
         legs=legs,
         within=within,
         goals_only=goals_only,
+        quarter=quarter,
     )
     with show.working("matching and cutting rides"):
         report = share_rides(options)

@@ -165,21 +165,23 @@ def refuse_small_zone(count: int, about: str) -> None:
         )
 
 
-def square_at(latitude: float, longitude: float) -> tuple[float, float, float, float]:
+def square_at(
+    latitude: float, longitude: float, side: float = GRID_DEGREES
+) -> tuple[float, float, float, float]:
     """Return south, west, height and width in degrees of the public square that holds a point.
 
-    Rows are 0.01 degrees of latitude high. The width in degrees is chosen by the row, so that a
-    square is about as wide as high.
+    Rows are `side` degrees of latitude high, 0.01 for the usual squares. The width in degrees is
+    chosen by the row, so that a square is about as wide as high.
     """
     if not (-85 <= latitude <= 85 and -180 <= longitude <= 180):
         raise InputError(
             f"the place is {latitude}, {longitude}; give latitude (-85 to 85) and longitude"
         )
-    row = math.floor(latitude / GRID_DEGREES)
-    width = GRID_DEGREES / max(math.cos(math.radians((row + 0.5) * GRID_DEGREES)), 0.08)
+    row = math.floor(latitude / side)
+    width = side / max(math.cos(math.radians((row + 0.5) * side)), 0.08)
     width = 360 / round(360 / width)
     column = math.floor((longitude + 180) / width)
-    return row * GRID_DEGREES, column * width - 180, GRID_DEGREES, width
+    return row * side, column * width - 180, side, width
 
 
 def centre_offset(roads: Roads, zone: Ints, latitude: float, longitude: float) -> float:

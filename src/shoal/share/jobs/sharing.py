@@ -43,6 +43,7 @@ from shoal.share.jobs.report import CIRCLE_METRES, ShareReport
 from shoal.share.maps import StreetMap, distances, street_map
 from shoal.share.place import PermanentPlace, centre_offset
 from shoal.share.plan import PLANNED_LEGS, machine_of, plan_share
+from shoal.share.quarters import quarter_at
 from shoal.share.stream import ShareStream
 
 CENTRED = 0.25  # share of the zone's radius within which a place counts as its centre
@@ -53,7 +54,8 @@ class ShareWish:
     """What a person asks: where the rides, roads and goals are, what is hidden, and how well.
 
     `hide` are hidden places by name as (latitude, longitude); `zone` is a district drawn by hand
-    instead of the public square. `goals` are places declared before riding.
+    instead of the public square, and `quarter` takes the place's public quarter. `goals` are places
+    declared before riding.
     """
 
     rides: tuple[Path, ...]
@@ -66,6 +68,7 @@ class ShareWish:
     legs: int = PLANNED_LEGS
     within: Number | None = None
     goals_only: bool = False
+    quarter: bool = False
 
     @property
     def private(self) -> Path:
@@ -112,11 +115,15 @@ def plan_of(wish: ShareWish) -> tuple[StreetMap, Plan]:
         raise InputError("--hide is missing; name the place as --hide home=52.5,13.4")
     if wish.zone is not None and len(wish.hide) > 1:
         raise InputError("--hide-zone is for one place; hide the others by their public squares")
+    if wish.zone is not None and wish.quarter:
+        raise InputError("--quarter and --hide-zone name two zones; give one of them")
     streets = street_map(read_roads(wish.roads))
     roads = streets.roads()
     places = []
     for name, latitude, longitude in wish.hide:
-        if wish.zone is None:
+        if wish.quarter:
+            place = quarter_at(roads, latitude, longitude, within=wish.within)
+        elif wish.zone is None:
             place = PermanentPlace.square(roads, latitude, longitude, within=wish.within)
         else:
             rings = read_rings(wish.zone)

@@ -73,7 +73,7 @@ class NearestReport:
 @app.command(epilog=EXAMPLES)
 @options.takes(NearestWish)
 def nearest(wish: NearestWish) -> None:
-    """Say which points of interest are near a released track, and how well that is known.
+    """Say which points of interest are near a released track.
 
     Lists the places nearest to the last estimate. With --spec, the set of places that holds the
     true nearest one with 95 %, step by step, from the released points alone. With --truth, how many

@@ -38,6 +38,8 @@ MAX_WORDS = 512  # different texts of a column that are states
 GAP_STEPS = 3  # usual steps that are proposed as the longest pause inside a chain
 MICROSECONDS_OF_HOUR = 3_600_000_000
 FEWEST_COLUMNS_OF_RECORDS = 4  # fewer columns without a time are likely one series of states
+MAX_EMPTY_SHARE = 20  # steps for each row beyond which a pause is proposed to end a stream
+PAUSE = "1h"  # the one that is proposed
 MOST_SHOWN = 8  # names that are listed
 MOST_COLUMNS = 20  # columns that are listed
 
@@ -234,9 +236,27 @@ def _of_places(
     step = facts.get("step")
     if isinstance(step, float) and step > 0:
         options += ["--every", _usual_step(step)]
+        steps = _even_steps(facts, step)
+        if steps > MAX_EMPTY_SHARE * table.height:
+            options += ["--gap", PAUSE]
+            advice = " ".join(
+                [
+                    advice,
+                    f"Without --gap these {table.height:,} rows would be {steps:,} steps, most of "
+                    f"them empty. --gap {PAUSE} begins another stream after a longer pause, as if "
+                    "it were of somebody else; leave it out to keep one stream of each person.",
+                ]
+            ).strip()
     options += roles.options("latitude", "longitude", "series", "time")
     following = (_fit(given, options),)
     return Contents(**facts, box=box, advice=advice, following=following)
+
+
+def _even_steps(facts: Mapping[str, Any], step: float) -> int:
+    """How many even steps lie between the first and the last time, for one series at least."""
+    span = facts.get("span")
+    own = STEP_SECONDS[STEPS.index(_usual_step(step))]
+    return 0 if span is None else int((span[1] - span[0]).total_seconds() // own)
 
 
 def cell_km(box: tuple[float, float, float, float]) -> float:

@@ -20,7 +20,7 @@ from shoal.studio.work import Say
 
 NO_PLAN = "the file holds no plan; give plan.json or a spec"
 MOST_BYTES = 16 * 2**20  # bytes of a spec or a plan
-FILE = re.compile(r'^\s*(?:file|edges_file|ties_file|from)\s*=\s*"([^"]+)"', re.MULTILINE)
+FILE = re.compile(r'(?:^|[{,])\s*(?:file|edges_file|ties_file|from)\s*=\s*"([^"]+)"', re.MULTILINE)
 
 
 def read(params: Mapping[str, Any], say: Say) -> dict[str, Any]:

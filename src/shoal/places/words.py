@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
@@ -28,6 +29,7 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError
+from shoal.core.records import shown_names
 from shoal.core.task import Model
 from shoal.places.formats import centres_of, on_map, points_of, zone
 from shoal.places.points import edges_of_points, metres_of
@@ -207,9 +209,12 @@ def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple
 def _place(name: str, known: Mapping[str, Any]) -> Any:
     found = known.get(name.strip().lower())
     if found is None:
+        alike = get_close_matches(name.strip().lower(), known, n=1)
+        hint = f"did you mean {alike[0]!r}? " if alike else ""
+        shown = shown_names(sorted(map(repr, known))) if known else "none"
         raise InputError(
-            f"the spec or policy names {name.strip()!r}; say where it is in places (names given: "
-            f"{sorted(known)})"
+            f"the spec or policy names {name.strip()!r}; {hint}say where it is in places (names "
+            f"given: {shown})"
         )
     return found
 

@@ -29,7 +29,8 @@ from shoal.gateway.rounds import (
     take_all,
     warm_up,
 )
-from shoal.gateway.sight import Seen, Sight
+from shoal.gateway.seen import Seen
+from shoal.gateway.sight import Sight
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import OUTPUTS, STREAMS

@@ -44,7 +44,7 @@ class Gateways(RuleBasedStateMachine):
         self.now = 1000.0
         asked = {"plan": "walk", "clock": {"every": EVERY, "grace": GRACE}}
         self.store.write(ALL, lambda c: open_stream(self.rooms, c, WHERE, asked, self.now))
-        self.first = 1010.0  # when slot 0 opens
+        self.made, self.first = self.now, 1010.0  # when slot 0 opens
         self.read: set[int] = set()
         self.decided = 0  # slots before this are drawn, read or not
         self.pauses: list[list[int | None]] = []
@@ -67,13 +67,15 @@ class Gateways(RuleBasedStateMachine):
 
     def outcome(self, at: float) -> str | None:
         """Why a reading is dead, by the plain rules; it is taken into the model when it is not."""
-        slot = self.slot_at(at)
+        slot, kept = self.slot_at(at), False
         if slot is None:
-            return "closed"
+            if not self.made <= at < self.first or self.now >= self.first:
+                return "closed"
+            slot, kept = 0, True  # between the beginning of the stream and its first slot
         closes = self.first + (slot + 1) * EVERY + GRACE
         if slot < self.closed or self.now >= closes:
             return "closed"
-        if self.first + slot * EVERY > self.now + self.settings.early:
+        if self.first + slot * EVERY > self.now + self.settings.early and not kept:
             return "early"
         if self.paused(slot):
             return "paused"

@@ -125,21 +125,31 @@ class Taken(NamedTuple):
 
 
 def advance(
-    stream: LiveStream, reading: Reading, now: float, names: Names, *, early: float = 0.0
+    stream: LiveStream,
+    reading: Reading,
+    now: float,
+    names: Names,
+    *,
+    early: float = 0.0,
+    made: float | None = None,
 ) -> Work[Taken]:
     """The stream after a reading that came at `now`; a repeated or dead one leaves it as it was.
 
     The first reading of a slot counts. Slots before it that nobody read become silent: readings
-    come in order, and a slot is drawn once.
+    come in order, and a slot is drawn once. `made` is when the stream was begun: what is read
+    before its first slot is kept for that one.
     """
     ordinal = stream.clock.at(reading.at)
+    kept = made is not None and _before_first(stream, reading, now, made)
+    if kept:
+        ordinal = stream.closed
     if ordinal is None:
         late = reading.at < stream.clock.slot(stream.closed).opens
         return Taken(stream, CLOSED if late else OUTSIDE)
     slot = stream.clock.slot(ordinal)
     if ordinal < stream.closed or now >= stream.clock.closes(ordinal):
         return Taken(stream, CLOSED, ordinal)
-    if slot.opens > now + early:
+    if slot.opens > now + early and not kept:
         return Taken(stream, EARLY, ordinal)
     if stream.is_paused(ordinal):
         return Taken(stream, PAUSE, ordinal)
@@ -157,6 +167,16 @@ def advance(
         return Taken(after, None, ordinal, changed=True)
     after, refused = yield from _draw_slot(before, ordinal, (observed,), SHOWN, names)
     return Taken(after, BUDGET if refused else None, ordinal, changed=True)
+
+
+def _before_first(stream: LiveStream, reading: Reading, now: float, made: float) -> bool:
+    """Whether a reading came after the stream was begun and before its first slot.
+
+    Not under a name or a clock that takes over from another one: those covered the time before.
+    """
+    opens = stream.clock.slot(stream.closed).opens
+    first = stream.clock.first == 0 and stream.closed == stream.clock.after(made)
+    return first and made <= reading.at < opens and now < opens
 
 
 def close(

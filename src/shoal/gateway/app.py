@@ -46,8 +46,8 @@ from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
 from shoal.gateway.repeats import Reasons
 from shoal.gateway.rounds import Asked, BatchAborted, RequestBatcher, take_all, warm_up
 from shoal.gateway.routes import people, person, plans, streams
+from shoal.gateway.seen import Seen
 from shoal.gateway.settings import Settings, load_settings
-from shoal.gateway.sight import Seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import House
 from shoal.gateway.telemetry import log, start_logs

@@ -228,9 +228,15 @@ class Endpoints:
         return get(of_person(person, "/budget"), plain)
 
     @Endpoint
-    def beliefs(self, person: str, stream: str) -> Call[dict[str, Any]]:
-        """What an adversary believes after the last closed slot. For the person."""
-        return get(of_stream(person, stream, "/beliefs"), plain)
+    def beliefs(
+        self, person: str, stream: str, day: str | None = None, application: str | None = None
+    ) -> Call[dict[str, Any]]:
+        """What an adversary believes after the last closed slot. For the person.
+
+        Of contexts also of a kept day, and from what an application was given.
+        """
+        path = of_stream(person, stream, "/beliefs")
+        return get(path, plain, day=day, application=application)
 
     @Endpoint
     def refused(self, person: str, stream: str, after: int = 0) -> Call[dict[str, Any]]:

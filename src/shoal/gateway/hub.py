@@ -15,7 +15,8 @@ from typing import Any
 from shoal.gateway.advance import Output
 from shoal.gateway.problems import Problem, missing
 from shoal.gateway.rounds import Closing
-from shoal.gateway.sight import Seen, Sight, newer, page
+from shoal.gateway.seen import Seen
+from shoal.gateway.sight import Sight, newer, page
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.telemetry import log
 

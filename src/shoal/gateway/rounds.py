@@ -322,7 +322,7 @@ def _take_readings(
             continue
         reasons: Reasons = []
         for reading in each.readings:
-            taken = yield from advance(stream, reading, each.now, names, early=early)
+            taken = yield from advance(stream, reading, each.now, names, early=early, made=row.made)
             stream = taken.stream
             if taken.dead is not None:
                 dead.append((taken.dead, taken.ordinal))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select
 
 from shoal.gateway.advance import REASONS, Output
 from shoal.gateway.copies.head import HeadFile, row_mark
@@ -61,11 +61,24 @@ def sight_of(connection: Connection, caller: Caller, address: Address) -> Sight:
     return Sight(address.space, uid, caller.holder, grant.every, grant.since, grant.until)
 
 
-def page(connection: Connection, sight: Sight, after: int, most: int) -> list[Output]:
-    """The outputs after an ordinal that this caller sees, oldest first."""
+def sight_like(connection: Connection, address: Address, application: str) -> Sight:
+    """Return what an application sees of a stream, for the person to look at; nobody is noted."""
+    own = connection.execute(select(GRANTS).filter_by(**_of(address, application))).first()
+    if own is None or (own.streams is not None and address.stream not in json.loads(own.streams)):
+        raise missing()
+    uid = row_of(connection, address).uid
+    return Sight(address.space, uid, "", own.every, own.since, own.until)
+
+
+def page(
+    connection: Connection, sight: Sight, after: int, most: int, day: str | None = None
+) -> list[Output]:
+    """The outputs after an ordinal that this caller sees, oldest first; of one day, if named."""
     wanted = select(OUTPUTS.c.ordinal, OUTPUTS.c.opens, OUTPUTS.c.body).where(
         *_seen_by(sight), OUTPUTS.c.ordinal > after
     )
+    if day is not None:  # names of days are dates, or times, without characters that JSON escapes
+        wanted = wanted.where(OUTPUTS.c.body.contains(f'"day":"{day}"', autoescape=True))
     rows = connection.execute(wanted.order_by(OUTPUTS.c.ordinal).limit(most))
     return [Output(*row) for row in rows]
 
@@ -139,47 +152,6 @@ def grants(connection: Connection, space: str, person: str) -> list[dict[str, An
         {**row._mapping, "streams": None if row.streams is None else json.loads(row.streams)}
         for row in rows
     ]
-
-
-class Seen:
-    """What applications were given a moment ago, until it is written down."""
-
-    def __init__(self) -> None:
-        self._noted: dict[tuple[str, str, str], tuple[int, int, int]] = {}
-
-    def note(self, sight: Sight, outputs: list[Output]) -> None:
-        """An application was given these."""
-        if not sight.reader or not outputs:
-            return
-        key = (sight.space, sight.uid, sight.reader)
-        first, last, times = self._noted.get(key, (outputs[0].ordinal, -1, 0))
-        self._noted[key] = (
-            min(first, outputs[0].ordinal),
-            max(last, outputs[-1].ordinal),
-            times + len(outputs),
-        )
-
-    def take_notes(self) -> list[tuple[tuple[str, str, str], tuple[int, int, int]]]:
-        """All notes, which are gone from here."""
-        noted, self._noted = self._noted, {}
-        return list(noted.items())
-
-
-def write_seen(
-    connection: Connection, noted: list[tuple[tuple[str, str, str], tuple[int, int, int]]]
-) -> None:
-    """Add what applications saw to what is known."""
-    now = time.time()
-    for (space, uid, application), (first, last, times) in noted:
-        own = {"space": space, "uid": uid, "application": application}
-        before = connection.execute(select(SEEN).filter_by(**own)).first()
-        if before is None:
-            values = {"first": first, "last": last, "times": times, "at": now}
-            connection.execute(insert(SEEN), own | values)
-        else:
-            values = {"first": min(first, before.first), "last": max(last, before.last)}
-            values |= {"times": before.times + times, "at": now}
-            connection.execute(update(SEEN).filter_by(**own).values(values))
 
 
 def overview(

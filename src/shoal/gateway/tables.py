@@ -73,8 +73,11 @@ OUTPUTS = _make_table("outputs", "uid ordinal:number", "opens:time body")
 GRANTS = _make_table(
     "grants", "person application", "streams? every:number since:time? until:time? made:time"
 )
-# who saw what: from the first to the last ordinal an application was given, and when
-SEEN = _make_table("seen", "uid application", "first:number last:number times:number at:time")
+# who saw what: first and last ordinal an application was given, how many, and when; given: spans
+# of ordinals between which it was given all that it may see, as JSON
+SEEN = _make_table(
+    "seen", "uid application", "first:number last:number times:number at:time given?"
+)
 # readings that were refused: their place in the order and a reason, never their content
 DEAD = _make_table("dead", "uid place:number", "ordinal:number? reason")
 # answers to POSTs that made something, under the caller's own Idempotency-Key

@@ -28,7 +28,7 @@ from shoal.gateway.jumps import JumpWatch
 from shoal.gateway.keys import Remembered, write_uses
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import BatchAborted, Closed, close_due, next_close
-from shoal.gateway.sight import Seen, write_seen
+from shoal.gateway.seen import Seen, write_seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import House, now_seconds
 from shoal.gateway.telemetry import log

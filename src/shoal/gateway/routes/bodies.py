@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from shoal.gateway.keys import Caller
@@ -47,6 +47,13 @@ ReadingKey = Annotated[
         description="a random text; a repeat of the request under it is the same readings",
     ),
 ]
+
+
+DayName = Annotated[
+    str | None,
+    Query(pattern=r"^[0-9T:+.-]{10,40}$", description="a day, as outputs name it: 2026-03-04"),
+]
+SeenAs = Annotated[str | None, Query(pattern=NAME, description="an application; for the person")]
 
 
 class RequestBody(BaseModel):
@@ -197,7 +204,7 @@ class SeenBy(Answer):
     application: str
     first: int
     last: int
-    outputs: int
+    outputs: int = Field(description="how many different ones")
     at: Seconds
 
 
@@ -246,6 +253,10 @@ class Spending(Answer):
     remaining: float | None = None
     alert: bool | None = Field(None, description="four fifths of the limit are spent")
     until: Seconds | None = None
+    refused_from: int | None = Field(
+        None, description="the id of the first slot that is refused, if every slot is read"
+    )
+    refused_at: Seconds | None = Field(None, description="when that slot opens")
     seen: list[SeenBy] | None = Field(None, description="who saw what; the person's alone")
 
 
@@ -370,12 +381,26 @@ class Place(BaseModel):
     lon: float | None = None
 
 
+class Given(Answer):
+    """What an application was given of a day: how many outputs, the last id, and whether all."""
+
+    application: str
+    outputs: int
+    last: int | None
+    all: bool = Field(description="false: it saw a part, and knows less than `after` says")
+
+
 class Beliefs(Answer):
-    """What an adversary believes: `places`, or `before` and `after` by slot and context."""
+    """What an adversary believes: `places`, or `before` and `after` by slot and context.
+
+    With `given`, what one believes who saw all outputs up to the last that an application has.
+    """
 
     kind: Literal["places", "contexts"]
     places: list[Place] | None = None
     contexts: list[str] | None = None
+    day: str | None = None
+    given: Given | None = None
     closed: int | None = None
     before: list[list[float]] | None = None
     after: list[list[float]] | None = None

@@ -42,6 +42,7 @@ from shoal.gateway.tables import GRANTS, KEYS, PEOPLE, STREAMS
 router = APIRouter(prefix="/v1", tags=["people"])
 
 PEOPLE_A_PAGE = 200  # of one page of the overview
+MOST_STEPS_AHEAD = 1_000_000  # a refusal that is further away is not told
 ALERT = 0.8  # of a limit: from there on the budget says so
 
 
@@ -373,7 +374,29 @@ async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str,
         least = max(own, key=lambda each: spent[each.unit] / max(float(each.amount), 1e-300))
         lived = math.inf if row.kind == "counts" else now_seconds() - row.made
         fields |= {"unit": least.unit, **_until(float(least.amount), spent[least.unit], lived)}
+        if row.kind != "counts":  # all steps of a count cost what one does
+            first = {"epsilon": float(promise.amount), "eta": math.inf}[least.unit]
+            each = spent[least.unit] / count if count else first
+            fields |= _refused_from(stream, fields["remaining"], each)
     return fields
+
+
+def _refused_from(stream: Any, remaining: float, each: float) -> dict[str, Any]:
+    """Return the first slot that is refused if all slots from now on are read; {} where unknown.
+
+    `each` is what a step costs, or of a stream with days a day, whose first slot is refused.
+    """
+    if not 0 < each < math.inf or remaining / each > MOST_STEPS_AHEAD:
+        return {}
+    clock, left = stream.clock, int(remaining / each * (1 + 1e-9))
+    if clock.slots:
+        begins = (
+            stream.closed if clock.first_of_day(stream.closed) else clock.day_ends(stream.closed)
+        )
+        ordinal = begins + left * clock.slots
+    else:
+        ordinal = stream.closed + left
+    return {"refused_from": ordinal, "refused_at": clock.slot(ordinal).opens}
 
 
 def _until(most: float, spent: float, elapsed: float) -> dict[str, Any]:

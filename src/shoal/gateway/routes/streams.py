@@ -14,13 +14,13 @@ from shoal.core.errors import ShoalError
 from shoal.gateway import telemetry
 from shoal.gateway.advance import REASONS, Reading
 from shoal.gateway.http.guards import problem_from, respond
-from shoal.gateway.keys import DEVICE, Caller
+from shoal.gateway.keys import DEVICE, PERSON, Caller
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
 from shoal.gateway.repeats import request_key
 from shoal.gateway.rounds import Asked
 from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import NAME, House, ReadingBody, Stream, Who
-from shoal.gateway.sight import latest, page, sight_of
+from shoal.gateway.sight import latest, page, sight_like, sight_of
 from shoal.gateway.streams import Address, instant, now_seconds
 
 router = APIRouter(prefix="/v1/people/{person}/streams/{stream}", tags=["streams"])
@@ -173,12 +173,21 @@ async def outputs(
     where: Stream,
     after: Annotated[int, Query(ge=-1, lt=2**62, description="the last id that is known")] = -1,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 100,
+    day: bodies.DayName = None,
+    application: bodies.SeenAs = None,
 ) -> Response:
-    """The outputs after an id, oldest first, with the `after` of the next page."""
+    """The outputs after an id, oldest first, with the `after` of the next page.
+
+    `day` has those of one day; `application` those that it may see, for the person to look at.
+    """
+    if application is not None:
+        who.must_be(PERSON)
 
     def work(connection: Any) -> Any:
         sight = sight_of(connection, who, where)
-        return sight, page(connection, sight, after, min(limit, house.settings.page))
+        if application is not None:
+            sight = sight_like(connection, where, application)
+        return sight, page(connection, sight, after, min(limit, house.settings.page), day)
 
     sight, found = await house.store.reading(where.space, work)
     house.seen.note(sight, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +37,7 @@ Examples:
   shoal stream mask.toml < contexts.jsonl > shown.jsonl
   tail -f contexts.jsonl | shoal stream plan.json --state today.json --resume
   shoal stream mask.toml --clock time < timed.jsonl
+  shoal stream plan.json --by user --ledger budget.db < everybody.jsonl
 \b
 A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context": "work"}
   with --clock: {"time": "2024-03-04T18:05", "context": "work"}
@@ -61,6 +62,9 @@ class StreamOptions:
     field: Annotated[str, option("KEY", "The key of a line that holds the reading.")] = "context"
     clock: Annotated[
         str | None, option("KEY", "For contexts: the key of a line that holds its time.")
+    ] = None
+    by: Annotated[
+        str | None, option("KEY", "A stream for each value of this key of a line, such as user.")
     ] = None
     state: Annotated[
         Path | None,
@@ -182,7 +186,7 @@ def stream(options: StreamOptions) -> None:
     from shoal.noise.primitives import SeededRng
 
     source = Source.read(options.source)
-    if options.named_ledger is not None:
+    if options.named_ledger is not None and options.by is None:
         options = replace(options, subject=options.subject or source.columns.subject or "")
     _check_options(options)
     plan = source.plan()
@@ -195,6 +199,9 @@ def stream(options: StreamOptions) -> None:
     if options.named_ledger is not None and not lines.charged:
         raise InputError("--ledger charges streams of places, contexts and counts, not this one")
     texts = _lines_in()
+    if options.by is not None:
+        _stream_by_key(options, plan, family, texts)
+        return
     with _open_named_ledger(options.named_ledger) as ledger:
         lines = family(plan, replace(options, ledger=ledger))
         runner, last = _stored_or_new(lines, options.state)
@@ -205,6 +212,45 @@ def stream(options: StreamOptions) -> None:
             lines, runner, last, texts, rng, options.state, strict=options.strict
         ):
             _out(line)
+
+
+def _stream_by_key(
+    options: StreamOptions,
+    plan: Plan,
+    family: Callable[[Plan, StreamOptions], Lines],
+    texts: Iterable[str],
+) -> None:
+    """Answer the lines of many streams, each named by a key, until the input ends.
+
+    Where streams stand is in the ledger, or in --state, a database of the same kind.
+    """
+    from shoal.core.charge import SystemRng
+    from shoal.jobs.keyed import KeyedLines, StoredStreams, UnstoredStreams
+    from shoal.noise.primitives import SeededRng
+
+    unused = UnusedLines()
+    rng: Rng = SystemRng() if options.seed is None else SeededRng(options.seed)
+    lines = KeyedLines(
+        by=options.by or "",
+        parse=parse_line,
+        reader=lambda subject, ledger: family(
+            plan, replace(options, subject=subject, ledger=ledger)
+        ),
+        rng=rng,
+        report=lambda number, error: _refusal_line(number, error, unused, strict=options.strict),
+        warn=lambda number, doubt: typer.echo(
+            f"WARNING: line {number}: {escape_controls(doubt)}", err=True
+        ),
+    )
+    where = options.named_ledger or (None if options.state is None else str(options.state))
+    with _open_named_ledger(where) as database:
+        charged = options.named_ledger is not None
+        kept: UnstoredStreams | StoredStreams = UnstoredStreams()
+        if database is not None:
+            kept = StoredStreams(database, plan, lines.begun(), charged=charged)
+        for line in lines.answers(texts, kept):
+            _out(line)
+    unused.sum_up()
 
 
 def _open_named_ledger(where: str | None) -> AbstractContextManager[Any]:
@@ -245,6 +291,9 @@ def _check_options(options: StreamOptions) -> None:
 
     if sys.stdout is None:
         raise InputError("standard output is closed; what is shown must go somewhere")
+    if options.by is not None:
+        _check_keyed(options)
+        return
     if options.state is not None:
         check_writable(options.state)
     elif options.resume:
@@ -270,6 +319,26 @@ def _check_options(options: StreamOptions) -> None:
             )
 
 
+def _check_keyed(options: StreamOptions) -> None:
+    """Refuse options that are for one stream where there is one for each key."""
+    if options.by in (options.field, options.clock, "id", "line", "error"):
+        raise InputError(
+            f"--by is {options.by!r}, which a line uses for something else; name another"
+        )
+    if options.subject:
+        raise InputError("--subject is for one stream; with --by each key is a subject, drop it")
+    if options.resume:
+        raise InputError("--resume is for one stream; with --by each goes on by itself, drop it")
+    if options.named_ledger is not None and options.state is not None:
+        raise InputError(
+            "--state and --ledger are given; with --by streams stand in the ledger, drop --state"
+        )
+    if options.named_ledger is not None and options.seed is not None:
+        raise InputError("--ledger takes no --seed: predictable steps are free")
+    if options.named_ledger is None and options.period:
+        raise InputError("--period is given without --ledger; name the ledger too")
+
+
 def filter_lines(
     lines: Lines,
     runner: Any,
@@ -286,7 +355,7 @@ def filter_lines(
         if not text.strip():
             continue
         try:
-            reading = _reading(text)
+            reading = parse_line(text)
             if last is not None and "id" in reading and reading["id"] == last.get("id"):
                 yield last  # a repeated request: nothing is drawn
                 continue
@@ -394,7 +463,7 @@ def _stored_or_new(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any
     return stored, last
 
 
-def _reading(text: str) -> dict[str, Any]:
+def parse_line(text: str) -> dict[str, Any]:
     """Parse one line as a JSON object; refuses other text and an `id` that JSON cannot hold."""
     try:
         found = json.loads(text.removeprefix(BYTE_ORDER_MARK))

@@ -132,11 +132,13 @@ def _of_category(table: pl.DataFrame, category: str) -> pl.DataFrame:
 
 
 def _names(table: pl.DataFrame) -> list[str]:
-    """Return a name for each point: its own, else its category, else its place."""
+    """Return a name for each point: its own, else its category and place."""
     import polars as pl
 
-    texts = [pl.col(name) for name in ("name", "category") if name in table.columns]
-    spot = pl.format("{}, {}", pl.col("lat").round(5), pl.col("lon").round(5))
+    spot = pl.format("{}, {}", pl.col("lat").round(4), pl.col("lon").round(4))
+    texts = [pl.col("name")] if "name" in table.columns else []
+    if "category" in table.columns:
+        texts.append(pl.format("{} at {}", pl.col("category"), spot))
     return list(table.select(pl.coalesce([*texts, spot])).to_series())
 
 

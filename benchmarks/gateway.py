@@ -34,7 +34,7 @@ from scipy.stats import rankdata
 from shoal.core.registry import dumps
 from shoal.gateway.copies.head import check_head
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
-from shoal.gateway.planning.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import describe_plan, keep_plan
 from shoal.gateway.routes.bodies import ReadingBody
 from shoal.gateway.serve import environment
 from shoal.gateway.settings import Settings, load_settings
@@ -77,7 +77,11 @@ class Town:
     def _fill(self, connection: Any, people: int, clock: dict[str, float]) -> None:
         first_key(connection, "town")
         for name, plan in self.plans.items():
-            found = {"plan": name, "document": dumps(plan, indent=None), "told": described(plan)}
+            found = {
+                "plan": name,
+                "document": dumps(plan, indent=None),
+                "told": describe_plan(plan),
+            }
             keep_plan(connection, "town", found)
         self.viewer = make_key(connection, "town", APPLICATION, "viewer").token
         rooms = House(self.store, Vault(read_keys("", self.settings.state_key_file)))

@@ -20,7 +20,7 @@ from shoal.gateway.app import Gateway, create
 from shoal.gateway.http.connections import bounded_protocol
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.machines import plan_of
-from shoal.gateway.planning.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import describe_plan, keep_plan
 from shoal.gateway.rounds import next_close
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.store import ALL, Store
@@ -154,7 +154,7 @@ def fill(connection: Any, spaces: tuple[str, ...]) -> dict[str, dict[str, str]]:
         tokens["stranger"] = make_key(connection, space, APPLICATION, "stranger").token
         for name in SPECS:
             document = dumps(plan(name), indent=None)
-            told = {"plan": name, "document": document, "told": described(plan(name))}
+            told = {"plan": name, "document": document, "told": describe_plan(plan(name))}
             keep_plan(connection, space, told)
         found[space] = tokens
     return found

@@ -15,7 +15,7 @@ from shoal.core.registry import dumps
 from shoal.core.task import Task
 from shoal.gateway import streams
 from shoal.gateway.advance import Reading
-from shoal.gateway.planning.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import describe_plan, keep_plan
 from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, forget, load_stream, open_stream, pause, row_of
@@ -71,7 +71,7 @@ class Rooms:
         self.where = Address("one", "ada", "s")
 
     def keep(self, name: str, kept: Plan) -> None:
-        told = {"plan": name, "document": dumps(kept, indent=None), "told": described(kept)}
+        told = {"plan": name, "document": dumps(kept, indent=None), "told": describe_plan(kept)}
         self.store.write(ALL, lambda c: keep_plan(c, "one", told))
 
     def put(self, plan_name: str, **asked: Any) -> bool:

@@ -24,7 +24,7 @@ from shoal.core.task import Task
 from shoal.gateway.advance import LiveStream, Reading, Standing, Work, advance, close, start_stream
 from shoal.gateway.clock import steady_clock
 from shoal.gateway.machines import context_curves, stream_kind
-from shoal.gateway.planning.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import describe_plan, keep_plan
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import run_together
 from shoal.gateway.store import ALL
@@ -190,7 +190,7 @@ def test_weeks_begin_on_their_day_of_the_week() -> None:
 
 def test_a_forgotten_stream_stays_closed_until_its_events_are_over(house: House) -> None:
     plan = places()
-    told = {"plan": "watch", "document": dumps(plan, indent=None), "told": described(plan)}
+    told = {"plan": "watch", "document": dumps(plan, indent=None), "told": describe_plan(plan)}
     house.gateway.store.write(ALL, lambda c: keep_plan(c, "one", told))
     path = "/v1/people/ada/streams/watched"
     body: dict[str, Any] = {"plan": "watch", "clock": {"every": 1000.0}, "independent": True}
@@ -223,7 +223,7 @@ def test_budgets_of_streams_with_events_count_days_and_steps(house: House) -> No
         "days": shoal.mask(day, shoal.Events.of(shoal.visit("clinic")), epsilon=0.5),
     }
     for name, plan in plans.items():
-        told = {"plan": name, "document": dumps(plan, indent=None), "told": described(plan)}
+        told = {"plan": name, "document": dumps(plan, indent=None), "told": describe_plan(plan)}
         house.gateway.store.write(ALL, lambda c, told=told: keep_plan(c, "one", told))  # type: ignore[misc]
         path = f"/v1/people/ben/streams/{name}"
         body = {"plan": name, "clock": {"every": 1000.0}, "independent": True}

@@ -25,7 +25,7 @@ from shoal.gateway.clock import Clock, day_clock, steady_clock
 from shoal.gateway.copies import head as head_module
 from shoal.gateway.copies.head import HeadFile, NotedHead, advance_head, check_head, note_checkpoint
 from shoal.gateway.copies.restore import hold_still
-from shoal.gateway.planning.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import describe_plan, keep_plan
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, held_at_beginning, open_stream
 from shoal.gateway.tables import HEADS, STREAMS
@@ -491,7 +491,11 @@ def test_a_day_of_events_about_places_is_held_still_too(tmp_path: Path, store: S
     """What an older copy forgot of it would not count toward what the day promises."""
     rooms = House(store, Vault(read_keys("", store.settings.state_key_file)))
     watched = watched_places()
-    told = {"plan": "watch", "document": dumps(watched, indent=None), "told": described(watched)}
+    told = {
+        "plan": "watch",
+        "document": dumps(watched, indent=None),
+        "told": describe_plan(watched),
+    }
     store.write(ALL, lambda c: fill(c, ("one",)))
     store.write(ALL, lambda c: keep_plan(c, "one", told))
     for name, person in (("watch", "ada"), ("walk", "ben")):

@@ -100,7 +100,7 @@ def fidelity(table: TransitionTable, drawn: Ints, scale: float) -> Fidelity:
         steps = np.bincount(codes.ravel(), minlength=size * size)
     made = TransitionTable(table.states, steps.reshape(size, size).astype(np.float64), 1.0)
     own = np.bincount(drawn.ravel(), minlength=size) / drawn.size
-    noise = [_moved(table, scale, seed) for seed in range(REDRAWN)]
+    noise = [_changes_by_other_noise(table, scale, seed) for seed in range(REDRAWN)]
     return Fidelity(
         states=table.states,
         shares=shares,
@@ -126,7 +126,7 @@ def _stays(rows: Floats) -> Floats:
     return np.asarray(np.divide(1.0, leaving, out=never, where=leaving > 0))
 
 
-def _moved(table: TransitionTable, scale: float, seed: int) -> tuple[float, float]:
+def _changes_by_other_noise(table: TransitionTable, scale: float, seed: int) -> tuple[float, float]:
     """How far other noise of the same law moves the rows and shares of a table. For a report."""
     noise = np.random.default_rng(seed).laplace(scale=scale, size=table.counts.shape)
     again = replace(table, counts=table.counts + noise, processed=()).balanced()

@@ -66,7 +66,7 @@ def budget(
     if as_json:
         show.print_json(_budget_object(found))
     else:
-        _print(found)
+        _print_budget(found)
     show.write_chart(plot, None if plot is None else png_of(found), as_json=as_json)
 
 
@@ -89,7 +89,7 @@ def _budget_object(found: Budget) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(found: Budget) -> None:
+def _print_budget(found: Budget) -> None:
     """Print the budget: a summary, a table of paces, and the command that makes such releases."""
     out = show.console()
     first = found.describe().splitlines()[0]

@@ -333,7 +333,7 @@ def _fit_chains(options: FitOptions, columns: NamedColumns) -> None:
         rows = [_model_object(name, paths[name], chains[name], checks[name]) for name in parts]
         show.print_json({"models": rows, "private": False})
     else:
-        _print(dataset, paths, checks)
+        _print_models(dataset, paths, checks)
 
 
 def _fit_parts(
@@ -406,7 +406,7 @@ def _model_object(name: str, path: Path, chain: Any, check: FitCheck) -> dict[st
     }
 
 
-def _print(dataset: Dataset, paths: dict[str, Path], checks: dict[str, FitCheck]) -> None:
+def _print_models(dataset: Dataset, paths: dict[str, Path], checks: dict[str, FitCheck]) -> None:
     """Print the data, each model's file and checks, and the lines that name it in a spec."""
     screen = show.console()
     screen.print(f"Read {dataset.describe()}.")

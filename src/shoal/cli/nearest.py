@@ -23,7 +23,7 @@ MOST_NAMED = 12  # places of a set that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestWish:
+class NearestOptions:
     """The options of `shoal nearest`: a release, points of interest, what to compare with."""
 
     release: Annotated[Path, options.argument("RELEASE", "A track that `shoal release` wrote.")]
@@ -71,8 +71,8 @@ class NearestReport:
 
 
 @app.command(epilog=EXAMPLES)
-@options.takes(NearestWish)
-def nearest(wish: NearestWish) -> None:
+@options.takes(NearestOptions)
+def nearest(options: NearestOptions) -> None:
     """Say which points of interest are near a released track.
 
     Lists the places nearest to the last estimate. With --spec, the set of places that holds the
@@ -81,24 +81,24 @@ def nearest(wish: NearestWish) -> None:
     """
     from shoal.core.family import only_act
 
-    if wish.truth is not None and wish.spec is None:
+    if options.truth is not None and options.spec is None:
         raise InputError("--truth needs --spec, which says the steps and the map of the release")
-    if not 0 < wish.confidence < 1:
+    if not 0 < options.confidence < 1:
         raise InputError(
-            f"--confidence is {wish.confidence:g}; it must be between 0 and 1, both excluded"
+            f"--confidence is {options.confidence:g}; it must be between 0 and 1, both excluded"
         )
     with show.working("looking around"):
-        found: NearestReport = only_act("nearest")(wish)
-    if wish.as_json:
-        show.print_json(_plain(found))
+        found: NearestReport = only_act("nearest")(options)
+    if options.as_json:
+        show.print_json(_nearest_object(found))
         return
     words = "\n".join(
-        f"{title}: {show.escape_controls(text)}" for title, text in sentences(found, wish)
+        f"{title}: {show.escape_controls(text)}" for title, text in sentences(found, options)
     )
     show.console().print(show.paragraphs(words))
 
 
-def sentences(found: NearestReport, wish: NearestWish) -> list[tuple[str, str]]:
+def sentences(found: NearestReport, options: NearestOptions) -> list[tuple[str, str]]:
     """Return the report as titles and texts."""
     near = ", ".join(f"{name} ({significant(km)} km)" for name, km in found.last)
     lines = [
@@ -106,7 +106,7 @@ def sentences(found: NearestReport, wish: NearestWish) -> list[tuple[str, str]]:
         ("Places", f"{found.places:,} points of interest"),
         ("Nearest", f"to the last estimate: {near}"),
     ]
-    sure = f"{100 * wish.confidence:g} %"
+    sure = f"{100 * options.confidence:g} %"
     if found.set_size is None:
         lines.append(("More", f"--spec gives the set that holds the nearest place with {sure}"))
         return lines
@@ -127,7 +127,7 @@ def sentences(found: NearestReport, wish: NearestWish) -> list[tuple[str, str]]:
         lines.append(
             (
                 "Recall",
-                f"of the {wish.k} places nearest to the true position a service finds "
+                f"of the {options.k} places nearest to the true position a service finds "
                 f"{shares} ({found.compared:,} steps)",
             )
         )
@@ -139,7 +139,7 @@ def sentences(found: NearestReport, wish: NearestWish) -> list[tuple[str, str]]:
     return lines
 
 
-def _plain(found: NearestReport) -> dict[str, object]:
+def _nearest_object(found: NearestReport) -> dict[str, object]:
     """Return the report as an object of JSON."""
     from dataclasses import asdict
 

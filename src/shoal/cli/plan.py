@@ -214,7 +214,7 @@ def plan(
         show.check_apart(export, spec)
     show.check_chart(plot, force=force)
     request = read_request(spec)
-    exported = None if export is None else _exported(spec)
+    exported = None if export is None else _export_request(spec)
     limit = show.limit_time(time_limit)
     with limit as watch, show.working("calibrating"), request.limit_time(time_limit):
         comparison = compare(
@@ -258,7 +258,7 @@ def plan(
     show.say_cut(watch, "this is the best of the mechanisms that were done")
 
 
-def _exported(spec: Path) -> str:
+def _export_request(spec: Path) -> str:
     """Return the body of a request that makes this plan in a gateway, as JSON."""
     import json
 

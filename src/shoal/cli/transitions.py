@@ -71,7 +71,7 @@ def transitions(
     if as_json:
         show.print_json(_object(table, promise, out))
     else:
-        _print(table, promise, out)
+        _print_table(table, promise, out)
     show.write_chart(plot, None if plot is None else png_of(table), as_json=as_json)
 
 
@@ -118,7 +118,7 @@ def _object(table: TransitionTable, promise: dict[str, Any], out: Path | None) -
     }
 
 
-def _print(table: TransitionTable, promise: dict[str, Any], out: Path | None) -> None:
+def _print_table(table: TransitionTable, promise: dict[str, Any], out: Path | None) -> None:
     """Print the law of the next state after each state, and how much time is spent in each."""
     screen = show.console()
     rows, shares = table.rows().tolist(), table.shares().tolist()
@@ -151,7 +151,7 @@ Examples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SynthesizeWish:
+class SynthesizeOptions:
     """The options of `shoal synthesize`: the table or what it is released from, and the output."""
 
     source: Annotated[
@@ -188,8 +188,8 @@ class SynthesizeWish:
 
 
 @synthesize_app.command(epilog=SYNTHESIZE_EXAMPLES)
-@options.takes(SynthesizeWish)
-def synthesize(wish: SynthesizeWish) -> None:
+@options.takes(SynthesizeOptions)
+def synthesize(options: SynthesizeOptions) -> None:
     """Make up series that follow a private table of steps.
 
     With a spec or plan and data the table is released, charged once and stored first. Series are
@@ -199,42 +199,44 @@ def synthesize(wish: SynthesizeWish) -> None:
     from shoal.data.display import png_of
     from shoal.noise.primitives import SeededRng
 
-    _check_synthesis(wish)
-    stored = _table_path(wish)
-    if wish.data:
-        _release_table(wish, stored)
-    table, promise, scale = read_table(stored, wish.total)
+    _check_synthesis(options)
+    stored = _table_path(options)
+    if options.data:
+        _release_table(options, stored)
+    table, promise, scale = read_table(stored, options.total)
     table = table.balanced()
-    rng = None if wish.seed is None else SeededRng(wish.seed)
+    rng = None if options.seed is None else SeededRng(options.seed)
     with show.working("drawing"):
-        drawn = draw_series(table, wish.people, wish.length, rng)
+        drawn = draw_series(table, options.people, options.length, rng)
         found = fidelity(table, drawn, scale)
-        _write_series(wish.out, table, drawn, promise)
-    if wish.as_json:
-        show.print_json(_series_object(wish, found, promise, stored))
+        _write_series(options.out, table, drawn, promise)
+    if options.as_json:
+        show.print_json(_series_object(options, found, promise, stored))
     else:
-        _print_series(wish, found, promise, stored)
-    show.write_chart(wish.plot, None if wish.plot is None else png_of(found), as_json=wish.as_json)
+        _print_series(options, found, promise, stored)
+    show.write_chart(
+        options.plot, None if options.plot is None else png_of(found), as_json=options.as_json
+    )
 
 
-def _check_synthesis(wish: SynthesizeWish) -> None:
+def _check_synthesis(options: SynthesizeOptions) -> None:
     """Refuse outputs that cannot be written, and options without the data they are for."""
-    if wish.out.suffix.lower() not in SERIES_SUFFIXES:
+    if options.out.suffix.lower() not in SERIES_SUFFIXES:
         raise InputError(
-            f"--out is {str(wish.out)!r}; made-up series are written as .parquet or .csv"
+            f"--out is {str(options.out)!r}; made-up series are written as .parquet or .csv"
         )
-    show.check_output(wish.out, force=wish.force)
-    show.check_apart(wish.out, wish.source, *(wish.data or ()))
-    show.check_chart(wish.plot, force=wish.force)
-    if wish.data:
-        _check_query(wish.source)
+    show.check_output(options.out, force=options.force)
+    show.check_apart(options.out, options.source, *(options.data or ()))
+    show.check_chart(options.plot, force=options.force)
+    if options.data:
+        _check_query(options.source)
         return
     for name in ("release", "state", "series", "time", "gap", "missing", "where", "ledger"):
-        if getattr(wish, name) is not None:
+        if getattr(options, name) is not None:
             raise InputError(
                 f"--{name} is for a release of data, and none is named; name DATA after the spec"
             )
-    if wish.subject or wish.requester or wish.key:
+    if options.subject or options.requester or options.key:
         raise InputError(
             "--subject, --requester and --key are for a ledger; name DATA and --ledger"
         )
@@ -254,37 +256,37 @@ def _check_query(source: Path) -> None:
         )
 
 
-def _table_path(wish: SynthesizeWish) -> Path:
+def _table_path(options: SynthesizeOptions) -> Path:
     """Return where the released table is, or will be."""
-    if not wish.data:
-        return wish.source
-    return wish.release or wish.out.with_suffix(".steps.json")
+    if not options.data:
+        return options.source
+    return options.release or options.out.with_suffix(".steps.json")
 
 
-def _release_table(wish: SynthesizeWish, stored: Path) -> None:
+def _release_table(options: SynthesizeOptions, stored: Path) -> None:
     """Release the table of all series together, and print what `shoal release` prints."""
     from shoal.cli.release import ReleaseOptions, check_and_release
 
     own = ReleaseOptions(
-        source=wish.source,
-        data=list(wish.data or ()),
+        source=options.source,
+        data=list(options.data or ()),
         out=stored,
-        state=wish.state,
-        series=wish.series,
-        time=wish.time,
-        gap=wish.gap,
-        missing=wish.missing,
-        where=wish.where,
+        state=options.state,
+        series=options.series,
+        time=options.time,
+        gap=options.gap,
+        missing=options.missing,
+        where=options.where,
         together=True,
-        ledger=wish.ledger,
-        subject=wish.subject,
-        requester=wish.requester,
-        key=wish.key,
-        seed=wish.seed,
-        force=wish.force,
-        as_json=wish.as_json,
+        ledger=options.ledger,
+        subject=options.subject,
+        requester=options.requester,
+        key=options.key,
+        seed=options.seed,
+        force=options.force,
+        as_json=options.as_json,
     )
-    with redirect_stdout(StringIO()) if wish.as_json else nullcontext():
+    with redirect_stdout(StringIO()) if options.as_json else nullcontext():
         check_and_release(own)
 
 
@@ -309,14 +311,14 @@ def _write_series(out: Path, table: TransitionTable, drawn: Ints, promise: dict[
 
 
 def _series_object(
-    wish: SynthesizeWish, found: Fidelity, promise: dict[str, Any], stored: Path
+    options: SynthesizeOptions, found: Fidelity, promise: dict[str, Any], stored: Path
 ) -> dict[str, Any]:
     """Return the JSON object of made-up series."""
     return {
-        "path": str(wish.out),
+        "path": str(options.out),
         "release": str(stored),
-        "people": wish.people,
-        "length": wish.length,
+        "people": options.people,
+        "length": options.length,
         "guarantee": promise,
         "states": found.shown_rows(),
         "rows_apart": found.rows_apart,
@@ -327,7 +329,7 @@ def _series_object(
 
 
 def _print_series(
-    wish: SynthesizeWish, found: Fidelity, promise: dict[str, Any], stored: Path
+    options: SynthesizeOptions, found: Fidelity, promise: dict[str, Any], stored: Path
 ) -> None:
     """Print how near the series are to the table, what they promise, and how to draw more."""
     screen = show.console()
@@ -342,7 +344,9 @@ def _print_series(
         for row in found.shown_rows()[:ROWS_SHOWN]
     ]
     titles = ("state", "share", "as drawn", "stay, entries", "as drawn")
-    screen.print(f"{wish.people:,} made-up people of {wish.length:,} entries, in {wish.out}:")
+    screen.print(
+        f"{options.people:,} made-up people of {options.length:,} entries, in {options.out}:"
+    )
     screen.print(show.table(titles, cells, numbers=(1, 2, 3, 4)))
     lines = [
         f"Fidelity: {found.describe()}",

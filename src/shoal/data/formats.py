@@ -220,11 +220,11 @@ def read_known(path: Path, known: FileFormat) -> pl.DataFrame:
     state = path.stat()
     if state.st_size > MAX_KEPT_BYTES:
         return _read_known(path, known)
-    return _kept(path.absolute(), known.name, state.st_mtime_ns, state.st_size, path)
+    return _read_kept(path.absolute(), known.name, state.st_mtime_ns, state.st_size, path)
 
 
 @lru_cache(maxsize=FILES_KEPT)
-def _kept(absolute: Path, name: str, changed: int, size: int, path: Path) -> pl.DataFrame:
+def _read_kept(absolute: Path, name: str, changed: int, size: int, path: Path) -> pl.DataFrame:
     """The table of a file in the state that its time and its size say."""
     return _read_known(path, format_of(path))
 

@@ -55,13 +55,13 @@ def _rows(file: Path) -> Iterator[Row] | None:
     if head.startswith("<"):
         if root_of(head)[0] != "osm":
             raise DataError(f"{str(file)!r} is XML, but not of OpenStreetMap; {WHAT_IS_READ}")
-        return _limited(file, _of_osm(file))
+        return _refuse_too_many(file, _of_osm(file))
     if not head.startswith("{") or file.suffix.lower() in (".jsonl", ".ndjson"):
         return None
-    return _limited(file, _of_json(file))
+    return _refuse_too_many(file, _of_json(file))
 
 
-def _limited(file: Path, rows: Iterator[Row]) -> Iterator[Row]:
+def _refuse_too_many(file: Path, rows: Iterator[Row]) -> Iterator[Row]:
     """Yield the rows; refused beyond MAX_POINTS."""
     for number, row in enumerate(rows):
         if number >= MAX_POINTS:

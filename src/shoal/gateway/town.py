@@ -23,7 +23,7 @@ from shoal.core.registry import dumps
 from shoal.gateway.app import Gateway, create
 from shoal.gateway.client import AsyncClient, GatewayError
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
-from shoal.gateway.planning.calibration import described, keep_plan
+from shoal.gateway.planning.calibration import describe_plan, keep_plan
 from shoal.gateway.settings import Settings
 from shoal.gateway.store import ALL
 from shoal.gateway.telemetry import start_logs
@@ -160,7 +160,7 @@ def _settle(connection: Any, places: Plan) -> dict[str, str]:
     """Store a plan for walks and return a key for every role and person, by name."""
     found = {"operator": first_key(connection, "town").token}
     document = dumps(places, indent=None)
-    summary = {"plan": "places", "document": document, "told": described(places)}
+    summary = {"plan": "places", "document": document, "told": describe_plan(places)}
     keep_plan(connection, "town", summary)
     for person in PEOPLE:
         found[person] = make_key(connection, "town", PERSON, person).token

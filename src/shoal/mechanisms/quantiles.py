@@ -79,7 +79,7 @@ def quantile(
     enough = below[1:-1] - wide >= wanted
     low = max(np.flatnonzero(sure) + 1, default=0)
     high = min(np.flatnonzero(enough) + 1, default=len(ends) - 1)
-    middle = _inside(ends, [float(part) for part in project(values, whole)], wanted)
+    middle = _crossing_point(ends, [float(part) for part in project(values, whole)], wanted)
     value = min(max(middle, ends[low]), ends[max(high, low)])
     return Quantile(share, value, ends[low], ends[max(high, low)], confidence)
 
@@ -134,7 +134,7 @@ def _widths(plan: Plan, share: float, confidence: float, *, known: bool) -> Floa
     return np.asarray(spread * furthest[place])
 
 
-def _inside(ends: list[float], parts: list[float], wanted: float) -> float:
+def _crossing_point(ends: list[float], parts: list[float], wanted: float) -> float:
     """Where the sum of the bins reaches `wanted`, each bin taken to be even."""
     below = 0.0
     for (low, high), part in zip(pairwise(ends), parts, strict=True):

@@ -226,7 +226,7 @@ class RunningTotals(Running):
         nodes = tuple(changed)
         gap = tuple(new - old for new, old in zip(noise, state.noise, strict=True))
         equation = Equation(nodes, tuple(changed[node] for node in nodes), gap)
-        known, left = _solved(dict(state.known), [*state.open, equation])
+        known, left = _solve_known(dict(state.known), [*state.open, equation])
         later = {*active(steps, *self._tree), *(node for one in left for node in one.nodes)}
         return TotalsState(
             state.first + query.every,
@@ -247,7 +247,7 @@ class RunningTotals(Running):
         found = []
         for label in range(len(self.query.labels)):
             values = {node: noises[label] for node, noises in known.items()}
-            values |= _unmixed(state.open, label, self.noise, rng)
+            values |= _draw_mixed(state.open, label, self.noise, rng)
             fresh = [node for node in wanted if node not in values]
             drawn = self.noise.draw(len(fresh), rng)
             values |= {node: int(z) for node, z in zip(fresh, drawn, strict=True)}
@@ -349,7 +349,7 @@ def _change(before: Mapping[Node, int], after: Mapping[Node, int]) -> dict[Node,
     return {node: change for node, change in changes.items() if change}
 
 
-def _solved(
+def _solve_known(
     known: dict[Node, Noises], equations: Sequence[Equation]
 ) -> tuple[dict[Node, Noises], list[Equation]]:
     """Return all noises that follow from the equations, and what is left of the others."""
@@ -383,7 +383,9 @@ def _heads(equations: Sequence[Equation]) -> Iterator[tuple[Equation, Node]]:
         yield one, max(one.nodes)
 
 
-def _unmixed(equations: Sequence[Equation], label: int, noise: Noise, rng: Rng) -> dict[Node, int]:
+def _draw_mixed(
+    equations: Sequence[Equation], label: int, noise: Noise, rng: Rng
+) -> dict[Node, int]:
     """Draw the noises of the mixed nodes from their law given the equations, exactly.
 
     All nodes but one of each equation are drawn from their own law, and that one is solved for. The

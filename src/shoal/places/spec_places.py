@@ -44,16 +44,16 @@ def named_places(value: object) -> dict[str, Any] | PointsFile:
     if not isinstance(value, dict) or not value:
         raise PydanticCustomError("places", "it must be a table of names, or have from = FILE")
     if not isinstance(value.get("from"), str):
-        return {text(name): _inside(name, place_in_words, at) for name, at in value.items()}
+        return {text(name): _check_inside(name, place_in_words, at) for name, at in value.items()}
     unknown = next((key for key in value if key not in ("from", "same", "within", "only")), None)
     if unknown is not None:
         rule = "places from a file take from, same, within and only; drop it"
-        raise _placed(unknown, value[unknown], rule)
+        raise _error_with_key(unknown, value[unknown], rule)
     return PointsFile(
         text(value["from"]),
-        None if "same" not in value else _inside("same", text, value["same"]),
-        None if "within" not in value else _inside("within", length_km, value["within"]),
-        None if "only" not in value else _inside("only", one_or_more, value["only"]),
+        None if "same" not in value else _check_inside("same", text, value["same"]),
+        None if "within" not in value else _check_inside("within", length_km, value["within"]),
+        None if "only" not in value else _check_inside("only", one_or_more, value["only"]),
     )
 
 
@@ -65,15 +65,15 @@ def length_km(value: object) -> Fraction:
     return Fraction(found[1]) / (1 if found[2] == "km" else 1000)
 
 
-def _inside(key: str, check: Callable[[object], Any], value: object) -> Any:
+def _check_inside(key: str, check: Callable[[object], Any], value: object) -> Any:
     """Return `check(value)`; an error names the key inside the table."""
     try:
         return check(value)
     except PydanticCustomError as error:
-        raise _placed(key, value, str(error)) from None
+        raise _error_with_key(key, value, str(error)) from None
 
 
-def _placed(key: str, value: object, rule: str) -> PydanticCustomError:
+def _error_with_key(key: str, value: object, rule: str) -> PydanticCustomError:
     context = {"place": f".{key}", "shown": value, "rule": rule}
     return PydanticCustomError(PLACED, "{rule}", context)
 

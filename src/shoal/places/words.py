@@ -83,7 +83,7 @@ def policy_in_words(
             continue
         if not clauses:
             raise InputError(f"the policy says {clause!r}, and not among what; write {FORMS}")
-        parts = list(_joined(chain, clause, clauses.pop(0), known))
+        parts = list(_parse_joins(chain, clause, clauses.pop(0), known))
         if len(parts) == 1:
             graph = graph | PolicyGraph.categories(chain.states, parts, repair=repair)
         else:  # places near each other share states, and a state is in one group at most
@@ -106,10 +106,10 @@ def states_in_words(
         near = WITHIN.fullmatch(name.strip())
         if near is not None:
             chain = on_map(model)
-            place = _place(near["place"], known)
+            place = _named_place(near["place"], known)
             found += _states(chain, place, _km(near, "near"), near["place"])
         elif name.strip().lower() in known and name not in (model.states or ()):
-            place = _place(name, known)
+            place = _named_place(name, known)
             named_states = not isinstance(place, Mapping) and isinstance(place[0], str)
             if named_states:
                 found += _states(on_map(model), place, None, name)
@@ -134,7 +134,7 @@ def _pairs(points: Ints, alone: Ints) -> Ints:
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
-def _joined(
+def _parse_joins(
     chain: SparseChain, where: str, among: str, known: Mapping[str, Any]
 ) -> Iterator[tuple[str, ...]]:
     """The states that "unless …; there among …" joins, for each place of that name."""
@@ -143,11 +143,11 @@ def _joined(
     named = near or inside
     if named is None or (around is None and zoned is None):
         raise InputError(f"the policy says {where!r}, then {among!r}; write {FORMS}")
-    for place in _each(_place(named["place"], known)):
+    for place in _each(_named_place(named["place"], known)):
         own = _states(chain, place, _km(near, "near") if near else None, named["place"])
         if around is None:
             assert zoned is not None
-            wide = _states(chain, _place(zoned["zone"], known), None, zoned["zone"])
+            wide = _states(chain, _named_place(zoned["zone"], known), None, zoned["zone"])
         else:
             point = not isinstance(place, Mapping) and not isinstance(place[0], str)
             wide = _states(chain, place if point else own, _km(around, "wide"), named["place"])
@@ -165,7 +165,7 @@ def _which(chain: SparseChain, words: Any, known: Mapping[str, Any]) -> Ints:
 
     Distances are those of the points, where the place is points, else those of states' centres.
     """
-    place = _place(words["place"], known)
+    place = _named_place(words["place"], known)
     near = Fraction(words["near"]) if words["near"] else None
     if near is not None and words["near_unit"].lower() == "m":
         near /= 1000
@@ -206,7 +206,7 @@ def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple
     return tuple(n for n, km in zip(chain.states, away, strict=True) if km <= radius_km)
 
 
-def _place(name: str, known: Mapping[str, Any]) -> Any:
+def _named_place(name: str, known: Mapping[str, Any]) -> Any:
     found = known.get(name.strip().lower())
     if found is None:
         alike = get_close_matches(name.strip().lower(), known, n=1)

@@ -134,7 +134,7 @@ class PlainChain:
     length: int
 
     @cached_property
-    def _ahead(self) -> Ahead:
+    def _laws_ahead(self) -> Ahead:
         return Ahead(Powers.of(self.transition))
 
     @cached_property
@@ -146,7 +146,7 @@ class PlainChain:
         entry, rule = self.metric.scaled_by(eta), bearable_rule(self.transition)
         if entries < 0:
             return past_side(self._behind, entry, -entries, rule).at(-entries)
-        return future_side(self._ahead, entry, entries, rule).at(entries)
+        return future_side(self._laws_ahead, entry, entries, rule).at(entries)
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,7 +112,7 @@ class TupleLift(Searched):
         guesses = (None, None) if start is None else start.guesses(eta, rule)
         ahead, back = self._metrics(False).scaled_by(eta), self._metrics(True).scaled_by(eta)
         future = future_side(
-            self._ahead.remembering(memory["future"]),
+            self._laws_ahead.remembering(memory["future"]),
             ahead,
             self._tuple_count,
             rule,
@@ -129,7 +129,7 @@ class TupleLift(Searched):
         return worst
 
     @cached_property
-    def _ahead(self) -> Ahead:
+    def _laws_ahead(self) -> Ahead:
         return Ahead(Powers.of(self.transition))
 
     @cached_property

@@ -143,14 +143,14 @@ class Checks:
         table, for streams that must start at once.
         """
 
-        def found() -> Ints:
+        def release_table() -> Ints:
             table = next_releases(
                 self.days, limits.effort_for(SIMULATABLE).part(SETTINGS.table_share)
             )
             table[1:][~jointly_releasable(self.days)] = -1  # contexts that are never released
             return table
 
-        table = limits.compute_once((self.task, self.delta, "next releases"), found)
+        table = limits.compute_once((self.task, self.delta, "next releases"), release_table)
         releases = min(simulatable_segments(one, table).expected for one in self.days)
         body = SimulatableMask(self.contexts, table)
         return self.plan(SIMULATABLE, body, releases, SIMULATABLE_REASON)
@@ -163,14 +163,14 @@ class Checks:
         hides it.
         """
 
-        def found() -> Floats:
+        def first_kept() -> Floats:
             suppression = search_best_vector(self.days, effort)
             tried = (np.maximum(suppression, floor) for floor in SETTINGS.floors)
             return next(
                 p for p in tried if mask_task.vector_keeps_promise(self.task, self.delta, p)
             )
 
-        return limits.compute_once((self.task, self.delta, "vector"), found)
+        return limits.compute_once((self.task, self.delta, "vector"), first_kept)
 
     def probabilistic(self, suppression: Floats) -> Plan:
         """Return the plan that suppresses by these probabilities, one per slot and context."""

@@ -208,11 +208,11 @@ def days_of(
     by_default = states is None or tuple(states) == contexts_of(task)
     order = None if by_default else tuple(states or ())
 
-    def found() -> tuple[Day, ...]:
+    def prepare_days() -> tuple[Day, ...]:
         chosen = family_days(task) if order is None else family_days_in(task, order)
         return tuple(prepared(day, secrets, float(delta), **rest) for day in chosen)
 
-    return compute_once((task, delta, order, tuple(sorted(rest.items()))), found)
+    return compute_once((task, delta, order, tuple(sorted(rest.items()))), prepare_days)
 
 
 def _check_delta(delta: Fraction) -> None:
@@ -338,7 +338,7 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
     Evaluated once for a machine inside a time limit: equal machines have equal rises.
     """
 
-    def found() -> tuple[float, float]:
+    def compute_rises() -> tuple[float, float]:
         states = machine_states(body)
         _check_fit(task, states, body)
         full = days_of(task, delta, states=states, everything=True)
@@ -351,7 +351,7 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
             rises.append(histories_rise(day, policies, digits, float(delta)))
         return max(rise for rise, _ in rises), max(unread for _, unread in rises)
 
-    return compute_once((task, delta, body, "rise"), found)
+    return compute_once((task, delta, body, "rise"), compute_rises)
 
 
 def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:

@@ -81,7 +81,7 @@ def position(lat: object, lon: object, at: object) -> ReadingBody | None:
     """
     degrees, seconds = [_number(each) for each in (lat, lon)], _number(at)
     try:
-        when = _parsed(at) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        when = _parse_time(at) if seconds is None else datetime.fromtimestamp(seconds, UTC)
         found = ReadingBody(lat=degrees[0], lon=degrees[1], at=when.isoformat())
     except (ValueError, OverflowError, OSError):
         return None
@@ -93,7 +93,7 @@ def _number(value: object) -> float | None:
     return float(value) if numeric else None  # type: ignore[arg-type]  # it is a number
 
 
-def _parsed(text: object) -> datetime:
+def _parse_time(text: object) -> datetime:
     """Return the time in a text; ValueError for one without a zone, or none at all."""
     found = datetime.fromisoformat(text) if isinstance(text, str) else None
     if found is None or found.tzinfo is None or not 1970 <= found.year < 3000:

@@ -54,14 +54,14 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     content = operation.get("requestBody", {}).get("content", {})
     bodies = [_name(each.get("schema", {})) for each in content.values()]
     lines = [("takes", given), ("body", bodies), ("answers", list(operation["responses"]))]
-    told = "".join(
+    facts = "".join(
         f"<br>{label}: <code>{escape(', '.join(values))}</code>"
         for label, values in lines
         if values
     )
     about = escape(operation.get("description") or operation.get("summary") or "")
     return (
-        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{about}{told}</section>"
+        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{about}{facts}</section>"
     )
 
 

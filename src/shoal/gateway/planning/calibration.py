@@ -92,7 +92,7 @@ class Jobs:
         note = partial(self._note, space, job, WORKING)
         beating = asyncio.create_task(self._beat(space, job))
         try:
-            found = await calibrated(spec, self._store.settings, note)
+            found = await calibrate_in_child(spec, self._store.settings, note)
             await self._store.writing(space, partial(finish, space=space, job=job, found=found))
         except (Problem, ShoalError) as error:
             problem = error if isinstance(error, Problem) else problem_of(error)
@@ -107,8 +107,8 @@ class Jobs:
                 space, lambda c: c.execute(_of(space, job).values(seen=now_seconds()))
             )
 
-    async def _note(self, space: str, job: str, state: str, told: dict[str, Any]) -> None:
-        values = {"state": state, "told": json.dumps(told), "seen": now_seconds()}
+    async def _note(self, space: str, job: str, state: str, fields: dict[str, Any]) -> None:
+        values = {"state": state, "told": json.dumps(fields), "seen": now_seconds()}
         await self._store.writing(space, lambda c: c.execute(_of(space, job).values(values)))
 
 
@@ -144,19 +144,23 @@ def claim(connection: Connection) -> Any:
 def finish(connection: Connection, space: str, job: str, found: dict[str, Any]) -> None:
     """Store the plan and say so, together."""
     keep_plan(connection, space, found)
-    told = json.dumps({"plan": found["plan"]})
-    connection.execute(_of(space, job).values(state=DONE, told=told, seen=now_seconds()))
+    stored = json.dumps({"plan": found["plan"]})
+    connection.execute(_of(space, job).values(state=DONE, told=stored, seen=now_seconds()))
 
 
 def keep_plan(connection: Connection, space: str, found: dict[str, Any]) -> None:
     """Store a plan of a space; one that is there stays."""
-    named, told = {"space": space, "plan": found["plan"]}, found["told"]
+    named, summary = {"space": space, "plan": found["plan"]}, found["told"]
     if connection.execute(select(PLANS.c.plan).filter_by(**named)).first() is None:
-        values = {"kind": told["kind"], "document": found["document"], "told": json.dumps(told)}
+        values = {
+            "kind": summary["kind"],
+            "document": found["document"],
+            "told": json.dumps(summary),
+        }
         connection.execute(insert(PLANS), {**named, **values, "made": now_seconds()})
 
 
-def job_told(connection: Connection, space: str, job: str) -> dict[str, Any]:
+def job_state(connection: Connection, space: str, job: str) -> dict[str, Any]:
     """Where a job stands."""
     row = connection.execute(select(JOBS).filter_by(space=space, job=job)).first()
     if row is None:
@@ -176,7 +180,7 @@ TOO_DEEP = f"the spec is nested more than {DEEPEST} levels deep; write it as the
 LEAK_ETA = 1  # eta of the ordinary release whose leak is reported
 
 
-async def calibrated(
+async def calibrate_in_child(
     spec: str, settings: Settings, progress: Progress | None = None, *, estimate: bool = False
 ) -> dict[str, Any]:
     """What the child found: {"plan", "document", …}, or a Problem raised here."""
@@ -194,13 +198,13 @@ async def calibrated(
                 raise Problem(422, words, limit="plan_seconds")
             if not await asyncio.to_thread(ours.poll, 0.25):
                 continue
-            kind, told = ours.recv()
+            kind, result = ours.recv()
             if kind == "done":
-                return dict(told)
+                return dict(result)
             if kind == "refused":
-                raise Problem(422, told)
+                raise Problem(422, result)
             if progress is not None:
-                await progress({"phase": told, "seconds": round(time.monotonic() - began, 1)})
+                await progress({"phase": result, "seconds": round(time.monotonic() - began, 1)})
     except EOFError:
         raise Problem(
             422, f"the calibration ended early; it may have needed more than plan_bytes = {memory}"
@@ -213,7 +217,7 @@ async def calibrated(
 
 def check_spec(given: str | dict[str, Any]) -> str:
     """The spec as JSON; refused when it names files, which are the server's own."""
-    document: Any = _parsed(given) if isinstance(given, str) else given
+    document: Any = _parse_spec(given) if isinstance(given, str) else given
     if "data" in document:
         raise SpecError(
             "the spec has [data]; nothing is read from the server's disk, leave it out, or send it "
@@ -253,7 +257,7 @@ def check_plan_request(
         raise not_understood("spec is missing; give a spec, with a model beside it, or a plan")
     if model is None:
         return check_spec(spec)
-    document = dict(spec) if isinstance(spec, dict) else _parsed(spec)
+    document = dict(spec) if isinstance(spec, dict) else _parse_spec(spec)
     own = document.get("model", [])
     several = isinstance(own, list) and (len(own) > 1 or any("file" not in each for each in own))
     if several or not isinstance(own, list):
@@ -270,7 +274,7 @@ def _document(given: str | dict[str, Any]) -> str:
     return given if isinstance(given, str) else json.dumps(given)
 
 
-def _parsed(spec: str) -> dict[str, Any]:
+def _parse_spec(spec: str) -> dict[str, Any]:
     """Return a spec's TOML text as an object, decimals as such."""
     try:
         return tomllib.loads(spec, parse_float=Decimal)
@@ -287,7 +291,7 @@ def _decimal(value: object) -> Any:
     return str(value)
 
 
-def _restored(value: dict[str, Any]) -> Any:
+def _restore_decimals(value: dict[str, Any]) -> Any:
     return Decimal(value["decimal"]) if set(value) == {"decimal"} else value
 
 
@@ -301,14 +305,19 @@ def _child(pipe: Any, spec: str, memory: int, estimate: bool) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         pipe.send(("phase", "reading"))
-        pipe.send(("done", _found(spec, estimate, lambda phase: pipe.send(("phase", phase)))))
+        pipe.send(
+            (
+                "done",
+                _calibrated_document(spec, estimate, lambda phase: pipe.send(("phase", phase))),
+            )
+        )
     except (InputError, Refused, BudgetError) as error:
         pipe.send(("refused", str(error)))
     except MemoryError:
         pipe.send(("refused", f"the calibration needs more than plan_bytes = {memory}"))
 
 
-def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str, Any]:
+def _calibrated_document(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str, Any]:
     """Return the calibrated plan as {"plan": id, "document": JSON, "told": summary}.
 
     `spec` is a JSON document, read without access to files. `phase` receives the name of each
@@ -318,7 +327,7 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
     from shoal.mechanisms.choice import choose
     from shoal.spec.request import request_of
 
-    document = json.loads(spec, parse_float=Decimal, object_hook=_restored)
+    document = json.loads(spec, parse_float=Decimal, object_hook=_restore_decimals)
     if STORED_PLAN in document:
         phase("checking")
         return _checked_plan(document[STORED_PLAN])
@@ -328,16 +337,16 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
     with request.limit_time():
         choice = choose(request.task, request.epsilon(), request.mechanism)
     plan = choice.plan
-    told = described(plan)
-    told["alternatives"] = {
+    summary = describe_plan(plan)
+    summary["alternatives"] = {
         name: {"refused": row} if isinstance(row, str) else _brief(row)
         for name, row in choice.alternatives.items()
     }
     if estimate:
         phase("looking")
-        told["ordinary"] = _leak(plan)
-        told["dry_run"] = _dry_run(plan)
-    return {"plan": plan.fingerprint[:16], "document": dumps(plan, indent=None), "told": told}
+        summary["ordinary"] = _leak(plan)
+        summary["dry_run"] = _dry_run(plan)
+    return {"plan": plan.fingerprint[:16], "document": dumps(plan, indent=None), "told": summary}
 
 
 def _checked_plan(stored: str) -> dict[str, Any]:
@@ -349,10 +358,10 @@ def _checked_plan(stored: str) -> dict[str, Any]:
     named = Path("plan")
     plan = recheck_plan(parse_stored(stored, named, "document"), named)
     document = dumps(plan, indent=None)
-    return {"plan": plan.fingerprint[:16], "document": document, "told": described(plan)}
+    return {"plan": plan.fingerprint[:16], "document": document, "told": describe_plan(plan)}
 
 
-def described(plan: Any) -> dict[str, Any]:
+def describe_plan(plan: Any) -> dict[str, Any]:
     """A plan in words and numbers, for people."""
     from shoal.gateway.machines import kind_of
 
@@ -402,12 +411,12 @@ def _dry_run(plan: Any) -> list[Any] | None:
     state, shown = plan.body.init(), []
     for place in list(walk)[:steps]:
         name = model.states[int(place)]
-        state, told = plan.body.step(state, name, rng)
-        shown.append({"made_up": name, "shown": _told(kind.name, told)})
+        state, shown_release = plan.body.step(state, name, rng)
+        shown.append({"made_up": name, "shown": _shown_as_json(kind.name, shown_release)})
     return shown[-DRY_RUN_STEPS:]
 
 
-def _told(kind: str, shown: Any) -> Any:
+def _shown_as_json(kind: str, shown: Any) -> Any:
     """What a machine shows, as JSON has it."""
     if kind == "places":
         return shown.point

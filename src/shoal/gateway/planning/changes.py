@@ -32,7 +32,7 @@ def changes(old: Plan, new: Plan, before: Clock, after: Clock) -> list[str]:
     secret, next_secret = (_sensitive(plan) for plan in (old, new))
     if secret != next_secret:
         found.append(
-            f"the sensitive contexts are {_listed(next_secret)} instead of {_listed(secret)}"
+            f"the sensitive contexts are {_join_names(next_secret)} instead of {_join_names(secret)}"
         )
     promise, next_promise = old.guarantee, new.guarantee
     if promise.notion != next_promise.notion:
@@ -53,14 +53,16 @@ def _sensitive(plan: Plan) -> frozenset[str]:
 def _other_names(old: Collection[str], new: Collection[str]) -> list[str]:
     """Return a sentence when readings name other contexts or places."""
     gone, added = set(old) - set(new), set(new) - set(old)
-    parts = [f"{_listed(added)} are new"] if added else []
+    parts = [f"{_join_names(added)} are new"] if added else []
     parts += (
-        [f"{_listed(gone)} are no longer known, and readings of them are refused"] if gone else []
+        [f"{_join_names(gone)} are no longer known, and readings of them are refused"]
+        if gone
+        else []
     )
     return [f"of the names a reading may have {' and '.join(parts)}"] if parts else []
 
 
-def _listed(names: Collection[str]) -> str:
+def _join_names(names: Collection[str]) -> str:
     shown = [repr(name) for name in sorted(names)]
     more = len(shown) - MOST_NAMES
     return ", ".join(shown[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

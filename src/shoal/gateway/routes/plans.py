@@ -20,9 +20,9 @@ from shoal.gateway.machines import plan_of
 from shoal.gateway.planning.calibration import (
     DONE,
     FAILED,
-    calibrated,
+    calibrate_in_child,
     check_plan_request,
-    job_told,
+    job_state,
     new_job,
 )
 from shoal.gateway.problems import missing, not_understood
@@ -93,7 +93,7 @@ async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     who.must_be(OPERATOR)
     spec = body.wanted()
     async with house.estimating:
-        found = await calibrated(spec, house.settings, estimate=True)
+        found = await calibrate_in_child(spec, house.settings, estimate=True)
     return {"plan": found["plan"], **found["told"]}
 
 
@@ -102,7 +102,7 @@ async def get_job(house: House, who: Who, job: Name) -> dict[str, Any]:
     """Where a job stands. For operators."""
     who.must_be(OPERATOR)
     state: dict[str, Any] = await house.store.reading(
-        who.space, partial(job_told, space=who.space, job=job)
+        who.space, partial(job_state, space=who.space, job=job)
     )
     return state
 
@@ -111,7 +111,7 @@ async def get_job(house: House, who: Who, job: Name) -> dict[str, Any]:
 async def job_events(house: House, who: Who, job: Name) -> Response:
     """A job's progress as server-sent events, up to its end. For operators."""
     who.must_be(OPERATOR)
-    look = partial(job_told, space=who.space, job=job)
+    look = partial(job_state, space=who.space, job=job)
     first = await house.store.reading(who.space, look)
 
     async def frames() -> AsyncIterator[str]:
@@ -147,11 +147,11 @@ async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
     """
     who.must_be(OPERATOR, PERSON, APPLICATION)
     row = await house.store.reading(who.space, lambda c: _plan_row(c, who.space, plan))
-    told = {"plan": plan, **json.loads(row.told)}
-    return told | {"assumes": await asyncio.to_thread(assumed, row.document)}
+    state = {"plan": plan, **json.loads(row.told)}
+    return state | {"assumes": await asyncio.to_thread(assumptions_of, row.document)}
 
 
-def assumed(document: str) -> dict[str, Any]:
+def assumptions_of(document: str) -> dict[str, Any]:
     """Return what the promise of a stored plan assumes that applications know."""
     plan = plan_of(document)
     models = [json.loads(dumps(model, indent=None)) for model in plan.task.family]

@@ -93,7 +93,9 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
     beliefs, path = found.beliefs, found.beliefs.path.tolist()
     kinds: tuple[By, ...] = ("own", "past", "all")
     known = [(t, place) for t, place in enumerate(found.truth) if place is not None]
-    away = [_apart(z, beliefs.values[p]) for t, p in known if (z := found.released[t]) is not None]
+    away = [
+        _distance(z, beliefs.values[p]) for t, p in known if (z := found.released[t]) is not None
+    ]
 
     def each(measure: Callable[[LocationErrors], float]) -> dict[str, Any]:
         return {by: measure(one) for by, one in found.errors.items()}
@@ -240,7 +242,7 @@ def _largest_odds(odds: OddsOverTime) -> dict[str, float | None]:
     }
 
 
-def _apart(point: tuple[float, ...], place: Floats) -> float:
+def _distance(point: tuple[float, ...], place: Floats) -> float:
     return float(np.sqrt(((np.array(point) - place) ** 2).sum()))
 
 

@@ -32,24 +32,24 @@ from shoal.places.views.fit import track_positions
 if TYPE_CHECKING:
     import polars as pl
 
-    from shoal.cli.nearest import NearestWish
+    from shoal.cli.nearest import NearestOptions
     from shoal.core.plan import Plan
 
 DEGREES = ("z_lat", "z_lon", "estimate_lat", "estimate_lon")
 KEYS = ("user", "part", "step")
 
 
-def report_nearest(wish: NearestWish) -> NearestReport:
+def report_nearest(options: NearestOptions) -> NearestReport:
     """Compare the points of interest near a release with those that are near the true track."""
-    rows, table = read_release(wish.release), read_points(wish.places)
-    if wish.category is not None:
-        table = _of_category(table, wish.category)
+    rows, table = read_release(options.release), read_points(options.places)
+    if options.category is not None:
+        table = _of_category(table, options.category)
     places = table.select("lat", "lon").to_numpy()
     names = _names(table)
     plane = PlaneMap.around(places)
     near = plane.km(places)
     estimates = plane.km(rows.select("estimate_lat", "estimate_lon").to_numpy())
-    (order,) = k_nearest(near, estimates[-1:], wish.k)
+    (order,) = k_nearest(near, estimates[-1:], options.k)
     away = np.sqrt(((near[order] - estimates[-1]) ** 2).sum(axis=1))
     found: dict[str, Any] = {
         "steps": rows.height,
@@ -57,15 +57,15 @@ def report_nearest(wish: NearestWish) -> NearestReport:
         "places": len(places),
         "last": tuple((names[k], float(km)) for k, km in zip(order, away, strict=True)),
     }
-    if wish.spec is None:
+    if options.spec is None:
         return NearestReport(**found)
-    plan, columns = load_plan(wish.spec, NamedColumns())
-    sets = _sets(plan, rows, places, wish.confidence)
+    plan, columns = load_plan(options.spec, NamedColumns())
+    sets = _sets(plan, rows, places, options.confidence)
     found |= {"set_size": float(sets.sum(axis=1).mean())}
     found |= {"last_set": tuple(names[k] for k in np.flatnonzero(sets[-1]))}
-    if not wish.truth:
+    if not options.truth:
         return NearestReport(**found)
-    truth = plane.km(_true_positions(plan, rows, wish.truth, columns))
+    truth = plane.km(_true_positions(plan, rows, options.truth, columns))
     points = plane.km(rows.select("z_lat", "z_lon").to_numpy())
     known = np.isfinite(truth).all(axis=1)
     if not known.any():
@@ -78,8 +78,8 @@ def report_nearest(wish: NearestWish) -> NearestReport:
     return NearestReport(
         **found,
         compared=int(known.sum()),
-        recall_point=recall(near, truth[shown], points[shown], wish.k) if shown.any() else None,
-        recall_estimate=recall(near, truth[known], estimates[known], wish.k),
+        recall_point=recall(near, truth[shown], points[shown], options.k) if shown.any() else None,
+        recall_estimate=recall(near, truth[known], estimates[known], options.k),
         covered=float(sets[known][np.arange(len(first)), first].mean()),
     )
 
@@ -166,9 +166,9 @@ def _refuse_other_estimates(plan: Plan, own: pl.DataFrame, releases: list[Any]) 
     """Refuse a release whose estimates do not follow from its points under this plan."""
     grid: Any = getattr(plan.task.family[0], "grid", None)
     made = [release.degrees(grid)[1] for release in releases]
-    told = own.select("estimate_lat", "estimate_lon").to_numpy()
-    plane = PlaneMap.around(told)
-    away = np.sqrt(((plane.km(np.array(made)) - plane.km(told)) ** 2).sum(axis=1))
+    estimates = own.select("estimate_lat", "estimate_lon").to_numpy()
+    plane = PlaneMap.around(estimates)
+    away = np.sqrt(((plane.km(np.array(made)) - plane.km(estimates)) ** 2).sum(axis=1))
     if away.max() > OTHER_ESTIMATE_KM:
         raise DataError(
             "the estimates of the release do not follow from its points under this plan; give the "

@@ -134,7 +134,7 @@ def _iterate_steps(start: Floats, count: int, step: Callable[[int, Floats], Floa
 
 
 def _plus(one: Floats, two: Floats) -> Floats:
-    """one + two, where an impossible step (-inf) stays impossible whatever follows."""
+    """one + two, where an impossible step (-inf) stays impossible after every step."""
     with np.errstate(invalid="ignore"):
         total = one + two
     return np.where(np.isnan(total), -np.inf, total)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AnyInitialLaw(ChainLaw):
-    """All Markov chains with one transition matrix, whatever the law of the first entry."""
+    """All Markov chains with one transition matrix, with any law of the first entry."""
 
     kind = "any-initial-law"
     lift_covers_quilts: ClassVar[bool] = True

@@ -176,6 +176,12 @@ class LiveContexts:
     def advance(
         self, live: Live, subject: str, stored: str | None, rows: Sequence[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
+        """Release new readings in order of day and slot; return the next state and one row per
+        reading.
+
+        A reading of a past slot is marked late, one under a name no ledger takes unusable. A day
+        that the ledger refuses shows nothing.
+        """
         plan = live.plan
         slots = day_of(plan).slots
         before = None if stored is None else json.loads(stored)

@@ -208,13 +208,14 @@ def hides(code: int, word: int, levels: int = COIN_LEVELS) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorMask(Mask):
-    """Suppresses state j at slot t with probability `codes[t, j]`, whatever happened before."""
+    """Suppresses state j at slot t with probability `codes[t, j]`, independently of the past."""
 
     kind = "vector-mask"
     states: tuple[str, ...]
     codes: Codes
 
     def __post_init__(self) -> None:
+        """Refuse codes that are not 16-bit numbers of shape (slots, contexts)."""
         codes = np.asarray(self.codes)
         if codes.ndim != 2 or codes.shape[1] != len(self.states) or codes.dtype != np.uint16:
             raise InputError(
@@ -262,6 +263,7 @@ class SegmentMask(Tabled):
     codes: Codes
 
     def __post_init__(self) -> None:
+        """Refuse tables that do not cut `codes` into whole rows, one table per origin."""
         origins = as_read_only(np.asarray(self.origins).reshape(-1, 2), np.int64)
         starts = as_read_only(self.starts, np.int64)
         if len(starts) != len(origins) + 1 or (len(starts) and starts[-1] != len(self.codes)):
@@ -373,6 +375,7 @@ class HistoryMask(Tabled):
         return self.tail.slots
 
     def __post_init__(self) -> None:
+        """Refuse tables that do not match the origins and windows one by one."""
         origins = as_read_only(np.asarray(self.origins).reshape(-1, 2), np.int64)
         if not len(origins) == len(self.windows) == len(self.starts) - 1:
             raise InputError("windows must hold one number per origin, starts one more")
@@ -423,6 +426,10 @@ class HistoryMask(Tabled):
         return found
 
     def decided(self, state: MaskState, context: int) -> tuple[int, int, int]:
+        """Return the code of a context, that its scale is FINE, and the note after a suppression.
+
+        Beyond the window of the last release the tail decides.
+        """
         first, window = self._tables.get((state.origin, state.context), (0, 0))
         past = state.slot - state.origin - 1
         if past >= window:
@@ -471,7 +478,7 @@ class HistoryMask(Tabled):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatableMask(Mask):
-    """Shows the slot `table[origin + 1, context]` after a release, whatever its state is.
+    """Shows the slot `table[origin + 1, context]` after a release, for every state.
 
     T stands for never again on this day, -1 marks contexts that are never shown.
     """
@@ -481,6 +488,7 @@ class SimulatableMask(Mask):
     table: Ints
 
     def __post_init__(self) -> None:
+        """Refuse a table of another shape than (slots + 1, contexts)."""
         table = np.asarray(self.table)
         if table.ndim != 2 or table.shape[1] != len(self.states):
             raise InputError(
@@ -502,6 +510,9 @@ class SimulatableMask(Mask):
         return bool((self.table[1:, some] >= 0).any())
 
     def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
+        """Return the next state and the context if its slot is due and it may be shown, else
+        None.
+        """
         rng.words(1)  # as many as the other machines take
         if state.slot >= self.slots:
             state = START
@@ -559,6 +570,10 @@ class LiveSimulatable(Mask):
         return MaskState(note=self._next(-1, 0, 0))
 
     def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
+        """Return the next state and the context if its slot is due and it may be shown, else None.
+
+        A due slot that was not read passes the turn to the next slot that may be shown.
+        """
         rng.words(1)
         if state.slot >= self.day.slots:
             state = self.init()
@@ -585,5 +600,5 @@ def prepared(day: DayChain, secrets: SensitiveContexts, delta: float, **rest: An
 
 
 def memoryless(body: object) -> TypeGuard[VectorMask]:
-    """Whether a machine suppresses by slot and context alone, whatever came before."""
+    """Whether a machine suppresses by slot and context alone."""
     return isinstance(body, VectorMask)

@@ -75,6 +75,7 @@ class OnlineMask(Mask):
     cuts: tuple[Floats, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        """Refuse days on different contexts or slots, and cuts that are not one array per slot."""
         days = tuple(self.days)
         if not days or len({(day.states, day.slots) for day in days}) != 1:
             raise InputError("days must hold day chains on the same contexts and slots")
@@ -131,6 +132,7 @@ class OnlineMask(Mask):
         return float(program.allowed(held, slot)[memory, context] * GRAIN)
 
     def describe(self) -> str:
+        """Return in words what the public filter looks at when it decides."""
         sees = {
             "events": "sees the context and how far each event has come",
             "none": "sees the context only",
@@ -175,9 +177,10 @@ class DayGiven(Law):
 
     mask: OnlineMask
     outputs: tuple[str | None, ...]
-    states: tuple[str, ...]  # in the order of whoever asks; the mask has them by name
+    states: tuple[str, ...]  # in the caller's order; the mask has them by name
 
     def __post_init__(self) -> None:
+        """Refuse outputs that are not those of a whole day under one model, and other states."""
         mask, outputs = self.mask, tuple(self.outputs)
         set_fields(self, states=tuple(self.states), outputs=outputs)
         if sorted(self.states) != sorted(mask.states):
@@ -345,6 +348,9 @@ class OnlineCertificate(Proof):
 
     @property
     def theorem(self) -> str:
+        """The theorem that is certified, with the mean number of slots shown and its standard
+        error.
+        """
         about = f" ± {significant(self.spread, 2)}" if self.histories else ""
         return (
             "Theorem 1 of mask_online.md: at every slot, whatever was shown before, every output "
@@ -365,6 +371,9 @@ class OnlineCertificate(Proof):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
+        """What must hold for the promise: about the path, the stream, unread slots and other
+        events.
+        """
         return (
             "the path follows the chain, from the first slot to the last (other days, or weeks, "
             "are independent of it)",
@@ -450,6 +459,7 @@ def _days(task: Task) -> tuple[DayChain, ...]:
 
 
 def _require_events(task: Task, amount: Fraction) -> Events:
+    """Return the events of a task; refuse a delta that is not between 0 and 1, both excluded."""
     secrets = task.secrets
     if not isinstance(secrets, Events):
         raise TypeError("called on a task that `refuse` refuses")
@@ -487,6 +497,9 @@ def mean_releases(program: Program) -> float:
     """The mean number of slots shown, over every history of outputs."""
 
     def rest(held: Any, slot: int) -> float:
+        """Return the mean number of slots shown from `slot` to the end, given what is known before
+        it.
+        """
         if slot == program.slots:
             return 0.0
         here = program.arrive(held, slot, read=True)

@@ -83,6 +83,7 @@ class ContextStream(Stream):
     charged: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
+        """Refuse a stored stream without a plan, or with a context that the plan does not have."""
         if not isinstance(self.plan, Plan):
             raise StoredError("plan of a stored stream is none; was the file changed?")
         state: Any = self.state  # online masks have one of another kind

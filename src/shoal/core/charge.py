@@ -311,7 +311,7 @@ class Part:
     overlapping. ledger/rules.md, section 10.
 
     `covers` is when the period that is charged lies, in microseconds since 1970, the second
-    exclusive; None where nobody knows. It says nothing about what of the period is read.
+    exclusive; None where it is unknown. It says nothing about what of the period is read.
     """
 
     span: tuple[int, int] | None = None

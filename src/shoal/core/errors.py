@@ -52,7 +52,7 @@ class BudgetError(ShoalError):
 
 
 class OverBudget(BudgetError):
-    """A charge above its limit: `spent`, `requested` and `limit` are told apart."""
+    """A charge above its limit: `spent`, `requested` and `limit` are separate fields."""
 
     def __init__(self, message: str, *, spent: str, requested: str, limit: str) -> None:
         super().__init__(message)

@@ -76,7 +76,7 @@ class Slot:
     `read` is False where it is public that no reading is taken. `at` says when the reading was
     taken, where steps are counted by readings. `number` is the slot of a day, None for the next.
     `drawer` names who may draw the same day again after a stop. `covers` is when the period lies,
-    in microseconds since 1970, the second exclusive; None where nobody knows.
+    in microseconds since 1970, the second exclusive; None where it is unknown.
     """
 
     subject: str = ""

@@ -1,4 +1,4 @@
-"""Data in whatever form it comes, as the entries a model or a plan is about."""
+"""Data in any supported form, as the entries a model or a plan is about."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def values_in(path: Paths, column: str, where: str | None, sep: str | None) -> t
 
 
 def note_small(dataset: Dataset, tell: Callable[[str], None]) -> list[str]:
-    """The names that can be released; parts of a single entry are left out, and told of."""
+    """The names that can be released; parts of a single entry are left out, and noted."""
     sizes = [sum(map(len, chains)) for chains in dataset.chains]
     small = [n for n, size in zip(dataset.names, sizes, strict=True) if size < 2]
     if not small or not dataset.parts or len(small) == len(sizes):

@@ -1,7 +1,7 @@
 """Tables of any library as polars tables, and Parquet files in batches of rows.
 
-pandas, polars, PyArrow, and whatever narwhals reads (DuckDB, Ibis, Dask, Modin, …); answers go back
-in the library they came from.
+pandas, polars, PyArrow, and everything narwhals reads (DuckDB, Ibis, Dask, Modin, …); answers go
+back in the library they came from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Made-up data for demonstrations and tests: the same for the same seed, nobody's in particular.
+"""Made-up data for demonstrations and tests: the same for the same seed, about no real person.
 
 `..._table` gives the rows a file would hold (series, time, state); the others give chains.
 """

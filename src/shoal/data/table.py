@@ -70,7 +70,7 @@ class Dataset:
     def __post_init__(self) -> None:
         """Refuse names or states that are missing or repeated, and indices outside the states.
 
-        Chains are copied unless nobody else can write to them.
+        Chains are copied unless they are read-only.
         """
         if len(self.names) != len(self.chains) or len(set(self.names)) < len(self.names):
             raise InputError(
@@ -182,7 +182,7 @@ def _refuse_unknown_states(occurring: Sequence[str], states: tuple[str, ...]) ->
 
 
 def _private(chain: Ints) -> Ints:
-    """`chain` itself when nobody can write to it, else a locked copy."""
+    """`chain` itself when it is read-only throughout, else a locked copy."""
     owner: Any = chain if chain.base is None else chain.base
     frozen = isinstance(owner, np.ndarray) and not owner.flags.writeable
     if frozen and not chain.flags.writeable and chain.dtype == np.int64 and chain.ndim == 1:
@@ -329,7 +329,7 @@ def tidy(frame: pl.DataFrame, source: str, columns: Columns, *, name: str) -> pl
 def owners_and_times(
     frame: pl.DataFrame, source: str, columns: Columns, *, name: str
 ) -> pl.DataFrame:
-    """The columns series and time of `tidy` alone, whatever the states are."""
+    """The columns series and time of `tidy` alone, without looking at the states."""
     return _owners_and_times(_filter_rows(frame, columns, source), source, columns, name)
 
 

@@ -101,7 +101,7 @@ def microseconds(
     """Each time as whole microseconds (rounded), comparable within `column`.
 
     Takes datetimes and dates, ISO 8601 text, and numbers or numeric text in `unit`: without one
-    what the column's name says ("minute"), else seconds. Times with an offset are brought to UTC;
+    what the column's name says ("minute"), else seconds. Times with an offset are converted to UTC;
     times without stay as written, or are taken as of the zone `tz`; the two cannot be mixed.
     `series` tells apart whose times may be equal.
     """
@@ -151,7 +151,7 @@ def unit_of(column: pl.Series, source: str, unit: str | None = None) -> str:
 def refuse_unclear(
     column: pl.Series, times: Any, gap: timedelta | None, unit: str | None, source: str
 ) -> None:
-    """Refuse a gap over bare numbers 1, 2, 3, … of which nobody said what they count.
+    """Refuse a gap over bare numbers 1, 2, 3, … whose unit is not known.
 
     Minutes taken for seconds would never show a pause. Numbers that are seconds since 1970, steps
     other than 1, and gaps of less than a minute's worth of steps are clear enough.
@@ -380,7 +380,7 @@ class Pauses(NamedTuple):
 
 
 def pauses_in(series: pl.Series, seconds: pl.Series) -> Pauses | None:
-    """Pauses inside series, whatever the order of the rows; None where all steps are alike."""
+    """Pauses inside series, in any order of the rows; None where all steps are alike."""
     import polars as pl
 
     table = pl.DataFrame({"series": series, "seconds": seconds.cast(pl.Float64)})

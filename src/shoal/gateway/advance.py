@@ -162,7 +162,7 @@ def advance(
     except InputError:
         return Taken(stream, UNREADABLE, ordinal)
     before = yield from _silent_until(stream, ordinal, names)
-    if _shows_nothing(before, ordinal):  # everybody can tell, so it is no silence
+    if _shows_nothing(before, ordinal):  # it is public, so it is no silence
         after = yield from _silent_until(before, ordinal + 1, names)
         return Taken(after, None, ordinal, changed=True)
     after, refused = yield from _draw_slot(before, ordinal, (observed,), SHOWN, names)

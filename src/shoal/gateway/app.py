@@ -64,7 +64,7 @@ AWAY = 30.0  # seconds that a database may be away when a worker starts
 RESTART = 0.5  # seconds before what failed is tried again
 SERVER_TIME = "SELECT extract(epoch FROM clock_timestamp())"
 STUCK = 30.0  # seconds without a tick, or a slot overdue, after which a worker is not ready
-DEAD = 60.0  # seconds without a tick after which a worker is to be started anew
+DEAD = 60.0  # seconds without a tick after which a worker is to be restarted
 
 
 class Gateway:
@@ -193,7 +193,7 @@ class Gateway:
         return [answers[place] for place in range(len(asked))]
 
     def alive(self) -> bool:
-        """Whether this worker has worked a moment ago, and need not be started anew."""
+        """Whether this worker has worked a moment ago, and need not be restarted."""
         return time.monotonic() - self.ticker.alive <= DEAD
 
     def ready(self) -> list[str]:
@@ -312,14 +312,14 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/health/live", tags=["health"], responses={401: PROBLEM})
     async def live() -> dict[str, str]:
-        """Whether the process works; one that did not for a minute is to be started anew."""
+        """Whether the process works; one that did not for a minute is to be restarted."""
         if not gateway.alive():
             raise Problem(503, "the slot clock has stood still for a minute; restart this worker")
         return {"status": "alive"}
 
     @app.get("/", include_in_schema=False)
     async def home() -> dict[str, str]:
-        """What this is, for whoever comes by."""
+        """What this service is, for a visitor."""
         return {"service": "Shoal gateway", "api": "/docs", "page": "/page/"}
 
     @app.get("/health/ready", tags=["health"])
@@ -392,6 +392,7 @@ def add_page(app: FastAPI) -> None:
     @app.get("/page/{name}", include_in_schema=False)
     @app.get("/page/", include_in_schema=False)
     async def page(name: str = "") -> Response:
+        """Return a file of the built page; a problem 404 when it is unknown or not built."""
         file = built / (name or "person.html")
         if name not in FILES:
             raise missing()

@@ -19,7 +19,9 @@ from shoal.gateway.telemetry import log
 
 
 def steady_seconds() -> float:
-    """Return seconds that nobody sets; the time a machine sleeps is counted where it can be."""
+    """Return seconds of a clock that cannot be set; the time a machine sleeps is counted where it
+    can be.
+    """
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -50,7 +52,7 @@ class JumpWatch:
         self._result: str | None = None  # what the file held when the jump was noticed
 
     def expect(self, now: float) -> None:
-        """Take `now` (UTC seconds) for the time it should be, whatever the wall clock says."""
+        """Take `now` (UTC seconds) for the time it should be, instead of the wall clock."""
         self._ahead = now - self._steady()
 
     @property

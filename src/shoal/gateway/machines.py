@@ -34,9 +34,9 @@ from shoal.places.packed import HEADER, from_bytes, to_bytes
 from shoal.places.stream import LocationStream
 
 SHOWN, SUPPRESSED, COUNTING = "shown", "suppressed", "counting"
-SILENT, PAUSED, REFUSED = "silent", "paused", "refused"  # why a slot was not read, for everybody
+SILENT, PAUSED, REFUSED = "silent", "paused", "refused"  # why a slot was not read; public
 HIDDEN = "hidden"  # a slot that was not read and must look like one that was
-PLACE_ROOM = 192  # bytes that an output of places takes on the wire, whatever it says
+PLACE_ROOM = 192  # bytes that an output of places takes on the wire, always the same number
 COUNT_ROOM = 32  # bytes of one number of a count
 MAX_HEAT_MAP_PLACES = 400  # places of a heat map, the likeliest
 WIRE_DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
@@ -75,7 +75,7 @@ class StateBytes(bytes):
 
 
 def whole_of(state: bytes) -> Any:
-    """What a state was packed from, if this process just did and nobody asked; else None."""
+    """What a state was packed from, if this process just did and it was not used; else None."""
     return state.whole.pop() if isinstance(state, StateBytes) and state.whole else None
 
 
@@ -88,7 +88,7 @@ class StreamKind:
     name: str
 
     def slots(self, plan: Plan) -> int:
-        """Slots of a day, after which a machine begins anew; 0 for a stream without days."""
+        """Slots of a day, after which a machine begins again; 0 for a stream without days."""
         raise NotImplementedError
 
     def clock(self, plan: Plan) -> SlotClock | None:
@@ -231,7 +231,9 @@ class Places(StreamKind):
     def step(
         self, plan: Plan, state: bytes, observed: Any, slot: Slot, ordinal: int
     ) -> Step[LocationStream]:
-        watched = _watched_law(plan) is not None  # then a step has a key of its own, whoever asks
+        watched = (
+            _watched_law(plan) is not None
+        )  # then a step has a key of its own, for every caller
         slot = replace(slot, key=None) if watched else slot
         return Step(self._stream(plan, state), slot, observed)
 

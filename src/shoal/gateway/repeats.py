@@ -48,7 +48,7 @@ Answers = dict[tuple[str, str, str], StoredAnswer]  # by uid, device key, hashed
 def request_key(device: str, given: str | None, readings: Sequence[Any]) -> RequestKey | None:
     """Return the key a device gave a request, or None when it gave none; refuse a short one.
 
-    A guessable key would let whoever stole the device key test what was sent under it.
+    A guessable key would let a thief of the device key test what was sent under it.
     """
     if given is None:
         return None

@@ -83,11 +83,11 @@ class RequestBatcher(Generic[Item, T]):
         """Do one batch of work, and give each caller its result or its error."""
         try:
             results = await self._work([item for item, _ in group])
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             results = [error] * len(group)
         for (_, future), one in zip(group, results, strict=True):
             if future.done():
-                continue  # whoever asked is gone
+                continue  # the caller is gone
             if isinstance(one, Exception):
                 future.set_exception(one)
             else:
@@ -95,7 +95,7 @@ class RequestBatcher(Generic[Item, T]):
 
 
 class BatchAborted(Exception):
-    """Those at `places` failed after a charge of theirs: nothing may be committed for anybody."""
+    """Those at `places` failed after a charge of theirs: nothing of the batch may be committed."""
 
     def __init__(self, places: Sequence[Any], error: ShoalError | Problem) -> None:
         super().__init__(str(error))
@@ -156,7 +156,8 @@ class Asked(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A stream as it was found and as it is now; what was told, dead, or shown on the way.
+    """A stream as it was found and as it is now; with reasons, dead readings and outputs on the
+    way.
 
     `kept` are rows of answers that a repeated request will find.
     """
@@ -277,9 +278,9 @@ def _others(passed: Sequence[str]) -> list[Any]:
 
 
 def warm_up(house: House) -> int:
-    """How many plans are ready: loaded, and stepped once on made-up readings that nobody sees.
+    """How many plans are ready: loaded, and stepped once on made-up readings that are not shown.
 
-    What is compiled or built at a first step would keep everybody waiting at the first slot; it may
+    What is compiled or built at a first step would delay all streams at the first slot; it may
     take a minute, so no transaction is open meanwhile.
     """
     kept = and_(PLANS.c.space == STREAMS.c.space, PLANS.c.plan == STREAMS.c.plan)
@@ -366,7 +367,7 @@ def _lock_streams(
 
 
 def _save(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
-    """The streams as they stand now, sealed anew."""
+    """The streams as they stand now, sealed again."""
     if not moved:
         return
     rows = []

@@ -39,7 +39,7 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 ALL = "*"  # the space of what belongs to no caller: the clock, and looking a key up
-GROUP = 64  # pieces of work committed together, so that a crowd waits for the disk once
+GROUP = 64  # pieces of work committed together, so that a batch waits for the disk once
 COMMIT_ATTEMPTS = 8
 PATIENT_SECONDS = 600.0  # of a call that may wait for another worker, or read all charges
 AGAIN = ("40001", "40P01", "55P03")  # serialisation failure, deadlock, lock not got: no effect
@@ -157,7 +157,7 @@ class Store:
         """The result of `work`, which makes a transaction of the ledger's own.
 
         On SQLite in the writer's thread, between two groups: another writer would wait for a
-        moment at which nobody writes, and may never find one.
+        moment without a writer, and may never find one.
         """
         with self._noticing():
             if self._writer is None:
@@ -256,7 +256,7 @@ class Writer:
             while len(taken) < GROUP and not self._queue.empty():
                 taken.append(self._queue.get())
             going = None not in taken
-            # whoever does not wait any more is left out; from here on nobody can stop it
+            # cancelled work is left out; from here on it cannot be cancelled
             wanted = [each for each in taken if each and each.future.set_running_or_notify_cancel()]
             group = [each for each in wanted if not each.alone]
             if group:
@@ -264,7 +264,7 @@ class Writer:
             for each in (one for one in wanted if one.alone):
                 try:
                     each.future.set_result(each.work())
-                except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+                except BaseException as error:  # noqa: BLE001 - the waiting caller gets it
                     each.future.set_exception(error)
 
     def _commit(self, group: list[Waiting]) -> None:
@@ -274,7 +274,7 @@ class Writer:
             results = self._ledger.database.write(
                 lambda connection: [_attempt(connection, each.work) for each in group]
             )
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+        except BaseException as error:  # noqa: BLE001 - the waiting caller gets it
             results = [(None, error)] * len(group)
         for each, (result, failure) in zip(group, results, strict=True):
             if failure is None:
@@ -290,7 +290,7 @@ def _attempt(connection: Connection, work: Work[Any]) -> tuple[Any, Exception | 
             return work(connection), None
     except DBAPIError:
         raise
-    except Exception as error:  # noqa: BLE001 - it is handed to whoever waits
+    except Exception as error:  # noqa: BLE001 - it is handed to the caller
         return None, error
 
 
@@ -305,7 +305,7 @@ def check_count(
 
 
 def unusable(error: DBAPIError) -> Problem:
-    """What to say when the database failed: nothing was committed, or nobody can know."""
+    """What to say when the database failed: nothing was committed, or it is unknown."""
     return Problem(
         503,
         "the database cannot be used just now; send the same again, a reading with its "

@@ -1,4 +1,5 @@
-"""Streams in the store: begun, changed, paused, forgotten, and loaded for whoever moves them on.
+"""Streams in the store: begun, changed, paused, forgotten, and loaded for the caller that advances
+them.
 
 What every function here does, it does inside a transaction that the caller began. A stream is
 locked before it is looked at, so that no slot is drawn twice however many workers there are.
@@ -243,7 +244,7 @@ def load_stream(house: House, connection: Connection, row: Row[Any]) -> LiveStre
 
 
 def seal_stream(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
-    """The name of the key and the state of a stream, of one length whatever it is."""
+    """The name of the key and the state of a stream, always of the same length."""
     room = 3 * stream.kind.room(stream.plan) + 2048  # in base64, with one slot that waits
     place = _associated_data(space, stream.uid, stream.closed)
     return house.vault.seal(stream.standing.to_bytes(), place, room)

@@ -66,7 +66,7 @@ class Ticker:
         self._checkpoint: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Tick until cancelled; a failure is told and tried again."""
+        """Tick until cancelled; a failure is logged and tried again."""
         noted = time.monotonic()
         while True:
             pause = self._store.settings.tick
@@ -211,7 +211,7 @@ class Lease:
                 connection.exec_driver_sql(f"SET idle_session_timeout = {self._milliseconds}")
                 self._connection = connection
             self._connection.exec_driver_sql("SELECT 1")
-        except Exception:  # noqa: BLE001 - whatever broke the connection, the lock is gone with it
+        except Exception:  # noqa: BLE001 - with the connection the lock is gone
             with contextlib.suppress(Exception):
                 if self._connection is not None:
                     self._connection.invalidate()

@@ -340,7 +340,7 @@ def _wide_planar_norms(vertices: Integers, vectors: Integers) -> Norms:
 # Qhull works in floating point, so what it returns is only trusted to name d vertices of each
 # facet. The normal of the plane through them is computed on integers, and the offset is the
 # largest n·v over *all* vertices v: every half-space {x : n·x <= offset} contains the whole hull,
-# whatever Qhull did. The body in force is the intersection of these half-spaces and of their
+# independently of Qhull. The body in force is the intersection of these half-spaces and of their
 # negatives. It contains the hull and, when Qhull was right, equals it; a larger body only adds
 # noise.
 

@@ -1,6 +1,6 @@
 """The census of one shard of rows: its subjects, the counts of states, the lengths of chains.
 
-All of a subject's rows are in one shard, whatever files they came from, so the chains are exact.
+All of a subject's rows are in one shard, from any files, so the chains are exact.
 """
 
 from __future__ import annotations

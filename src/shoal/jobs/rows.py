@@ -1,7 +1,7 @@
 """All rows of a job, sorted into shards by subject: in memory, or on the disk when there are many.
 
 Files are read one after the other, and each row goes to the shard of its subject. So all rows of a
-subject are in one shard, whatever files they came from, and only one shard at a time has to fit in
+subject are in one shard, from any files, and only one shard at a time has to fit in
 memory.
 """
 

@@ -291,7 +291,7 @@ def _time_columns(
 
     Times are whole microseconds, 0 where `missing` is true. The mask is None when no time is
     missing. `period`, and `time` of daily and weekly layouts, follow the wall clock of the zone;
-    `instant` is then the same time whatever the zone, where the rows name their own.
+    `instant` is then the same time in any zone, where the rows name their own.
     """
     present = column.filter(~missing) if missing.any() else column
     owners = subjects.filter(~missing) if missing.any() else subjects

@@ -19,7 +19,7 @@ from shoal.mechanisms.plans import Mechanism
 from shoal.mechanisms.table import calibrate_and_check, row_named
 
 SHARE = 0.5  # of the time that is left: what each row may take in its turn
-LEAST_TURN = 1e-3  # seconds; a row that is told at once that its time is over still may answer
+LEAST_TURN = 1e-3  # seconds; a mechanism whose time is over at once may still answer from caches
 NOISE_NOT_WORTH_TIME = 2e-3  # relative; noise not worth the time of the rows that might save it
 
 
@@ -37,7 +37,7 @@ class Choice(Shown):
 def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool = False) -> Choice:
     """The plan of least cost that is proved and gives the notion the secrets ask for.
 
-    With a row's name: that row's plan, whatever its standing. Refused with all reasons when
+    With a row's name: that row's plan, of any standing. Refused with all reasons when
     nothing applies. `exact` is taken where no row saves .2 % of its noise. With `prune` the plan is
     the same, and mechanisms that cannot win are not calibrated: their alternative is a sentence.
     """
@@ -81,7 +81,7 @@ def calibrate(
 
 
 def as_task(query: Query, secrets: Secrets, family: Model | Sequence[Model]) -> Task:
-    """The task of three arguments; told in a sentence when they are in another order."""
+    """The task of three arguments; refused in a sentence when they are in another order."""
     wrong = [
         f"{name} is of type {type(value).__name__}"
         for name, value, fits in (

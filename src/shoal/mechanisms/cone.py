@@ -361,7 +361,7 @@ def closure(growth: Floats) -> Floats:
     return np.minimum(growth, closed * (1.0 + len(growth) * ROUND))
 
 
-# Λ of the lift as a function of eta alone, whatever was evaluated before.
+# Λ of the lift as a function of eta alone, independent of earlier evaluations.
 #
 # The cone rule searches from the optimum it found last. Where probabilities lie far apart a search
 # may end without a certificate from one start and with one from another: every answer is a bound,

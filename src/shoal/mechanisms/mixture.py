@@ -73,7 +73,7 @@ def narrow_bracket(
 
     `left` and `right` are a place above `level` and one at or below it, each with its value. By
     secant steps between logarithms, just beyond the root on either side in turn; every third step
-    halves the bracket, so that it shrinks whatever the function. Wider when the time is over.
+    halves the bracket, so that it shrinks for any function. Wider when the time is over.
     """
     (low, above), (high, below) = left, right
     turn = 0

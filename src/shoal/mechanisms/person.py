@@ -30,7 +30,7 @@ class EachPerson(Value):
 
     @property
     def notion(self) -> str:
-        """Group privacy over all entries of a series, whatever law they follow."""
+        """Group privacy over all entries of a series, under any law."""
         return "group"
 
     @property

@@ -95,7 +95,7 @@ class InRounds(Protocol):
     """A query whose `labels`, `lipschitz` and answers are those of all rounds together.
 
     `lipschitz` is the sum over the rounds of the most one entry moves that round's question in
-    the l1 norm, whatever the answers before it were.
+    the l1 norm, for any answers before it.
     """
 
     @property
@@ -168,7 +168,7 @@ def laplace_plan(
     The scale is rounded up to a rational. Drawn on a lattice that holds every answer, the noise
     has the density of continuous Laplace noise at a subset of its outputs, with one normaliser for
     all answers, so its loss is at most that of the continuous noise. The plan always carries
-    `AsEntryDP(eta)`, eta = L / scale, whatever calibrated it, after its mechanism's own `rules`.
+    `AsEntryDP(eta)`, eta = L / scale, from any calibration, after its mechanism's own `rules`.
     """
     noise = LatticeLaplace(scale=round_up(scale), step=task.query.lattice)
     return noisy_plan(task, mechanism, guarantee, noise, certificate, rules=rules)
@@ -244,7 +244,7 @@ def keeps_total(query: Query) -> bool:
 
 
 def entry_level(plan: Plan) -> Fraction:
-    """The entry-level eta of what a plan draws, whatever it says: L / scale, or what is vouched.
+    """The entry-level eta of what a plan draws, not of what it says: L / scale, or what is vouched.
 
     PromiseBroken where it draws no such thing. An external mechanism has the eta it is held to.
     """
@@ -317,14 +317,14 @@ def accepted_scale(
 ) -> Fraction:
     """About the least scale, from `scale` on, that the re-check `loss_at` finds to be enough.
 
-    A search accepts a scale by its own evaluation, model by model. Whoever looks again looks at all
+    A search accepts a scale by its own evaluation, model by model. A later check looks at all
     of them at the largest scale, may take other windows or begin a fixed point elsewhere, and
     rounds up by another 1e-17 to 1e-13: next to nothing of a loss of 1, and much of a tiny budget.
     Refused where that is all of it.
     """
     push, enough = 2.0**-42, float_below(epsilon)
     for _ in range(MOST_PUSHES):
-        with no_time_limit():  # as whoever looks again
+        with no_time_limit():  # as a later check does
             found = loss_at(scale)
         if found <= enough:
             return scale
@@ -544,7 +544,7 @@ def refuse_group(task: Task) -> str | None:
 
 
 def calibrate_group(task: Task, epsilon: Fraction) -> Plan:
-    """Laplace noise of scale Δ/ε, Δ what n tied entries move: sound under any law whatever."""
+    """Laplace noise of scale Δ/ε, Δ what n tied entries move: sound under any law."""
     tied, lipschitz = tied_entries(task), task.query.lipschitz
     moved = moved_together(task.query, tied)
     certificate = GroupCertificate(tied, lipschitz, None if moved == tied * lipschitz else moved)

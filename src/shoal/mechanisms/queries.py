@@ -282,12 +282,12 @@ def _exact_weights(
     return table
 
 
-# A query that lives inside somebody else's mechanism.
+# A query that lives inside an external mechanism.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternalQuery(Value):
-    """Whatever an attached mechanism answers about sequences of `states`.
+    """What an attached mechanism answers about sequences of `states`.
 
     Its sensitivity and its lattice are inside the mechanism, so only the mechanism's own
     entry-level eta is known.
@@ -615,7 +615,7 @@ class RunningStream(Stream):
     def draw(self, price: Price, reading: Any, rng: Rng) -> RunningOutput:
         """Return the step with one more entry, and its noisy sums where that is the last one.
 
-        A step whose last entry is known to be skipped by everybody is dropped without a release.
+        A step whose last entry is publicly known to be skipped is dropped without a release.
         """
         body = running(self.plan)
         if not price.slot.read and self.state.over + 1 == body.query.every:

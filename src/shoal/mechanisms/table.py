@@ -29,7 +29,7 @@ def row_named(name: object) -> Mechanism:
 
 
 def calibrate_and_check(row: Mechanism, task: Task, amount: Fraction) -> Plan:
-    """The row's plan, its promise evaluated again before anybody sees it.
+    """The row's plan, its promise evaluated again before it is returned.
 
     A plan that says itself that it is not proved may fail: it is there to show by how much.
     """
@@ -67,7 +67,9 @@ def confirm_plan(plan: Plan) -> Plan:
 
 
 def loss_as_drawn(plan: Plan) -> float:
-    """What `verify_promise` measures, whatever else the plan says: for plans known to be broken."""
+    """What `verify_promise` measures, ignoring what else the plan says: for plans known to be
+    broken.
+    """
     return _evaluate_loss(_row_of(plan), plan)
 
 

@@ -267,7 +267,7 @@ def _noisy_sum(
 
 
 def _unconditional_law(task: Independent, part: SecretsPart) -> Floats:
-    """Return the law of the part's sum, whatever the secret, on the part's own values (same
+    """Return the law of the part's sum, for every secret, on the part's own values (same
     order).
     """
     values = np.zeros((1, part.laws.values.shape[1]), dtype=np.int64)

@@ -84,7 +84,7 @@ def _check_row(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str)
 
 
 def _series_hint(plan: Plan, columns: NamedColumns) -> str:
-    """Return what is likely wrong when rows of people are told apart, but people are the
+    """Return what is likely wrong when rows of people are treated separately, but people are the
     entries.
     """
     from shoal.networks.contagion import Contagion

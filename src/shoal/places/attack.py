@@ -206,7 +206,7 @@ def attack_locations(
     """What somebody who holds a chain believes after seeing a location plan's `outputs`.
 
     `outputs` are the whole lattice steps z of each release, None where a step was skipped or
-    nothing was released; `start` is a first place that everybody knew. Exact, by Bayes: the stages
+    nothing was released; `start` is a first place that is public. Exact, by Bayes: the stages
     (who is protected, how noise is shaped) are followed from the outputs as the stream does, then
     forward, backward and best-path passes run over the adversary's chain.
     `adversary` is that chain, by default the plan's; it may give states other laws, know fewer
@@ -410,7 +410,7 @@ def odds_of(before: Floats, after: Floats, joined: Sequence[Joined]) -> OddsOver
 def odds_for(
     before: Floats, after: Floats, joined: Sequence[Joined], truth: Sequence[int | None]
 ) -> OddsOverTime:
-    """The same for the pairs that hold the true state: how far it was told from others.
+    """The same for the pairs that hold the true state: how far it was separated from others.
 
     nan, and a pair of -1, at steps whose truth is not known or was impossible before.
     """

@@ -43,7 +43,7 @@ class SequenceLeakage(Value):
     `joined` and `any_two` bound the log-ratio between two joined states, and between any two
     states possible there, over every output the noise can give under the same constraints;
     `learned_joined` and `learned_any_two` are the exact values for the outputs released. inf when
-    states are told apart with certainty. `own` is what the step's own output gives (ε for joined).
+    states are separated with certainty. `own` is what the step's own output gives (ε for joined).
     """
 
     kind = "sequence-leakage"
@@ -178,7 +178,7 @@ def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
 
 
 def _bound_of_law(law: Any, growth: Floats) -> Floats:
-    """Λ for all pairs, at most the largest growth, which any law whatever keeps."""
+    """Λ for all pairs, at most the largest growth, which every law keeps."""
     grown = np.maximum(growth, growth.T)
     np.fill_diagonal(grown, 0.0)
     bound = leak(law, grown, "caps")

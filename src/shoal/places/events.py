@@ -84,7 +84,7 @@ class EventGuard:
     def __init__(self, plan: Plan, watch: EventWatch) -> None:
         """Prepare the belief filters of the events and the machine at every ε that a step may try.
 
-        Refused when the model decides an event beforehand. For small models the checks of the first
+        Refused when the model already decides an event. For small models the checks of the first
         step are computed here already.
         """
         self.machine, self.watch = machine_of(plan), watch
@@ -114,7 +114,7 @@ class EventGuard:
         return sum(filter_room(*each) for each in self.program.most_numbers())
 
     def begin(self) -> tuple[Held, ...]:
-        """The beliefs before slot 0, or after it when its state is known to everybody."""
+        """The beliefs before slot 0, or after it when its state is public."""
         held = self.program.begin()
         return held if self.watch.start is None else self.beliefs_before_output(held, 0)
 

@@ -166,7 +166,8 @@ STREAMS_AT_ONCE = 512  # streams stepped at once: their beliefs stay in the proc
 class Trace:
     """One stream of a job: whose it is, which chain of theirs, and the row of each step.
 
-    A row of -1 is a step nobody read; `sizes` is how many rows a step answers, where not one each.
+    A row of -1 is a step that was not read; `sizes` is how many rows a step answers, where not one
+    each.
     """
 
     unit: int
@@ -298,7 +299,7 @@ class TraceBatch:
         if self.charging is not None and slot.read:
             subject, period = self.census.subjects[trace.unit], self.census.periods[trace.unit]
             slot = self.charging.slot(self.plan, subject, period, trace.chain, number)
-            # an output of a stream that watches events has a key of its own, whoever asks
+            # an output of a stream that watches events has a key of its own, for every caller
             key = slot.key if stream.watched is None else None
             slot = replace(slot, key=key, at=at, covers=self.census.period_part(trace.unit).covers)
         elif at:

@@ -96,7 +96,7 @@ class LocationMachine(Value):
         return None if observed is None else self.runtime.locator.state_of(observed)
 
     def refuse_events(self, who: str) -> None:
-        """Refuses a policy that watches events, in the name of whoever takes single steps."""
+        """Refuses a policy that watches events, in the caller's name."""
         if self.watch is not None:
             raise InputError(
                 f"the policy watches events, which {who} does not follow; read the stream with "
@@ -104,7 +104,7 @@ class LocationMachine(Value):
             )
 
     def init(self, start: Any = None) -> LocationState:
-        """Before the first step; with `start`, after a first step whose state everybody knows."""
+        """Before the first step; with `start`, after a first step whose state is public."""
         motion = self.runtime.motion
         if start is None:
             belief, time = motion.begin(), 0
@@ -171,7 +171,7 @@ class LocationMachine(Value):
     def noises(self, state: LocationState, machines: Sequence[LocationMachine]) -> list[StepNoise]:
         """The noise of each machine at the next step, when all of them answer, this one first.
 
-        One repair serves all: whoever protects a state protects it in every answer.
+        One repair serves all: a state that protects another protects it in every answer.
         """
         noise = self.prior(state).noise
         if len(machines) == 1:
@@ -194,7 +194,7 @@ class LocationMachine(Value):
         spent: Guarantee | None,
         secure: bool,
     ) -> tuple[LocationState, LocationRelease]:
-        """The state one step on, when the outputs told η between any two states, and the release.
+        """The state one step on, when the outputs reveal η between any two states, and the release.
 
         `odd`: whether outputs rule states out, and whether they lie far from what is believed.
         """

@@ -152,7 +152,7 @@ class LocationState(Value):
     `belief` is P(hidden state | outputs so far) in single precision: it steers estimates and
     δ-location sets, never the noise a state gets. `support` is the exact set of hidden states
     still possible, eight to a byte. `time` counts the steps taken; `known_start` says that the
-    first of them was no output but a state that everybody knew.
+    first of them was no output but a public state.
     """
 
     kind = "location-state"
@@ -179,7 +179,7 @@ class Kept(NamedTuple):
     """Where a stream stands, the place of the last reading taken, and the JSON of what it showed.
 
     None: no reading was taken by its place; empty: what was shown is not kept. `held` are the
-    filters of a stream that watches events, from the first state `start` if everybody knows it;
+    filters of a stream that watches events, from the first state `start` if it is public;
     `mark` is of the plan they belong to (`mark_of`), `drawn` how many outputs they follow, and
     `history` the hash of these in hexadecimal digits; empty where version 0.2 stored the stream.
     """

@@ -108,7 +108,7 @@ class PolicyGraph(Value):
     """At every step each state still possible is indistinguishable from its neighbours.
 
     `edges` (m, 2) are pairs of state indices, i < j, sorted; states with the same number in
-    `groups` are joined to each other as well (-1: to nobody), so that cliques need no list of
+    `groups` are joined to each other as well (-1: to no state), so that cliques need no list of
     edges. A state that the constraint leaves alone, with no other state within the noise, is
     joined by `repair` to another one: to its partner in `partners` (-1: none) when that is still
     possible, else to the nearest, or to the one that adds the least area or the least error.
@@ -161,7 +161,7 @@ class PolicyGraph(Value):
         *,
         repair: Repair = "nearest",
     ) -> Self:
-        """Every state from the others of its category; states in none are joined to nobody."""
+        """Every state from the others of its category; states in none are joined to no state."""
         names = _state_labels(states)
         index = {name: place for place, name in enumerate(names)}
         groups = np.full(len(names), -1, dtype=np.int64)

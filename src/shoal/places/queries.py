@@ -261,7 +261,7 @@ class EventWatch(Value):
     `epsilons` are tried in their order (none: shares of the plan's ε), `slots` is how many slots
     the events are about (None: as many as the model or their windows have), the clock (minutes of a
     slot, minute of the week at which slot 0 begins) is for windows by the clock. `start` is a first
-    state that everybody knows.
+    public state.
     """
 
     kind = "event-watch"
@@ -334,7 +334,7 @@ class EventWatch(Value):
         return law
 
     def check(self, model: Model) -> None:
-        """Refuses a model whose path the events are not about, or that decides them beforehand."""
+        """Refuses a model whose path the events are not about, or that already decides them."""
         _possible(self, model)
 
     def describe(self) -> str:

@@ -50,7 +50,7 @@ class LocationCertificate(Proof):
     `loss` is the largest log-ratio over all edges of the policy, repaired, over `stages`
     constraints. `eta` bounds that between any two states at every step of a stream that begins
     with the chain's first law, and of any stream when the policy joins all states (None: no bound
-    is known beforehand; what each step gives is charged with it). Errors are root mean squares in
+    is public in advance; what each step gives is charged with it). Errors are root mean squares in
     the query's unit: of the released point, of the estimate, and of the best guess without any
     release.
     """
@@ -181,7 +181,7 @@ def rules(plan: Plan) -> tuple[Composition, ...]:
 def loss(plan: Plan, noise: str) -> float:
     """The largest log-ratio over all edges that must hold, over the constraints that can follow.
 
-    From the plan as stored: hulls are made anew from the task's policy and compared with the
+    From the plan as stored: hulls are built again from the task's policy and compared with the
     noise of the machine, which must be `noise`. inf when the plan says what its machine does not
     do: another model, query, policy or noise, a promise below the machine's ε, another rule by
     which steps add, or a certificate below what is measured here.
@@ -457,7 +457,7 @@ def watch_for(plan: Plan, secrets: Secrets) -> EventWatch:
 
 
 def sample_path(machine: LocationMachine, steps: int, rng: Rng) -> list[int]:
-    """One random sequence of states of the machine's chain, whatever kind it is."""
+    """One random sequence of states of the machine's chain, of any kind."""
     motion = machine.runtime.motion
     belief, places = motion.begin(), []
     for step, draw in enumerate(uniforms(steps, rng)):

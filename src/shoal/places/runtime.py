@@ -339,7 +339,7 @@ class Runtime:
         """The support at step `time`; steps that move alike share what was found."""
         motion = self.motion
         if motion.length is not None:
-            motion.matrix(time)  # refuses a step beyond it, whatever is known of its support
+            motion.matrix(time)  # refuses a step beyond it, for any support
         moves = time if time < self._memory or not motion.homogeneous else self._memory
         before, last, found = self._last_reached
         if found is not None and last is packed and before == moves and not packed.flags.writeable:

@@ -106,8 +106,7 @@ class GridWalkModel(ModelSection):
     stay: Share = Field(0.5, description="probability of staying in a cell")
     start: FirstCell | None = Field(
         None,
-        description='a first cell that everybody knows, "row,column" or [latitude, longitude]; '
-        "else any, evenly",
+        description='a public first cell, "row,column" or [latitude, longitude]; else any, evenly',
     )
     length: Whole | None = Field(None, description="most steps of a stream; omit for any length")
 
@@ -270,7 +269,7 @@ class PolicySecrets(GraphSection, SecretsSection):
         return found.watching(events_of(self.event, named), 1, **clock)
 
     def places_on(self, graph: PolicyGraph) -> PolicyGraph | LocationSet:
-        """The policy itself, with the partners that are wished for."""
+        """The policy itself, with the partners that are preferred."""
         if not self.partners:
             return graph
         named = PolicyGraph.of(graph.states, [], partners=self.partners)

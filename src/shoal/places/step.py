@@ -101,8 +101,8 @@ Shape = Callable[[Body], Body]  # from the sensitivity hull to the body of the n
 class Protected(NamedTuple):
     """A repaired policy: the edges that were added, and the hulls without and with them.
 
-    `body` is the body of the noise in force, which holds `hull`. `exposed` are the states that
-    had nobody within the noise before the repair. With a single state left nothing is added and
+    `body` is the body of the noise in force, which holds `hull`. `exposed` are the states that had
+    no other state within the noise before the repair. With a single state left nothing is added and
     nothing is protected.
     """
 
@@ -320,7 +320,7 @@ def _planar(members: Bools, law: EmissionLaw) -> tuple[Any, ...] | None:
 def noises_of(places: Places, members: Bools, questions: Sequence[Question]) -> list[StepNoise]:
     """The stages of a constraint C = members, one for each question of a step: repair, noise.
 
-    All questions get the same edges added, so that whoever protects a state does so in all
+    All questions get the same edges added, so that a state that protects another does so in all
     answers, and a state outside C is answered for by one member in all of them (the first
     question's nearest): two would give outputs that no member gives. Xiao & Xiong 2016,
     Algorithm 2, lines 3 to 5, and Theorem 7.1.
@@ -375,7 +375,7 @@ def edge_loss(places: Places, query: Measurement, stage: StepNoise) -> float:
 
     Over every edge of G ∩ C, every edge added by the repair and, of each member that the policy
     leaves alone, the least over the other members: somebody protects it. With `everywhere` also
-    the images of edges outside. The hull is made anew here and compared with the law as it is.
+    the images of edges outside. The hull is built again here and compared with the law as it is.
     """
     if stage.count < 2:
         return 0.0
@@ -454,5 +454,5 @@ def planar_noises(
         return None
     complete = len(edges.cliques) == 1 and len(edges.cliques[0]) == len(index.points)
     if complete == edges.joins or (edges.cliques and not complete):
-        return None  # a policy without edges joins nobody: all is repair
+        return None  # a policy without edges joins no states: all is repair
     return PlanarNoises(edges.graph, epsilon)

@@ -104,7 +104,7 @@ class LocationStream(Stream):
         event_epsilon: Any = None,
         **watch: Any,
     ) -> LocationStream:
-        """Before the first step; `start` is a first position that everybody knows already.
+        """Before the first step; `start` is a public first position.
 
         With `events` no output moves the log-odds of one of them by more than `event_epsilon` (a
         number, or one for each), over the whole stream: each step takes the largest ε of a fixed
@@ -158,7 +158,8 @@ class LocationStream(Stream):
         return replace(moved, last=at), Fresh(release)
 
     def recovered(self, ledger: Ledger, **names: Any) -> StepPair | None:
-        """The stream after a step that was charged under `key` and never told; None: there is none.
+        """The stream after a step that was charged under `key` and never returned; None: there is
+        none.
 
         For a stop between charge and storing the stream: the ledger holds the output.
         """
@@ -225,7 +226,7 @@ class LocationStream(Stream):
         """One step at which several measurements are released; their epsilons add.
 
         `others` are plans on the same chain and policy with other queries or noise. One repair
-        serves all, so that whoever protects a state does so in every answer. The release shows
+        serves all, so that a state that protects another does so in every answer. The release shows
         this stream's own `z`; estimate, warnings and degree of protection are of all together.
         Each charge carries what its own output tells between any two states.
         Xiao & Xiong 2016, Theorem 7.1.
@@ -255,7 +256,7 @@ class LocationStream(Stream):
     def price(self, slot: Slot) -> Price:
         """Return what the next step costs and the noise it draws with: both follow from outputs.
 
-        A stream that watches events has one output a step, whoever asks. Its outputs are charged
+        A stream that watches events has one output a step for all callers. Its outputs are charged
         under keys made of their number: drawn twice, the two would tell more of an event than is
         promised, and no rule of the ledger could add them.
         """
@@ -385,14 +386,14 @@ def step_key(subject: str, period: str, plan: Plan, time: int) -> str:
 
 
 class LocationOutput(NamedTuple):
-    """What one step drew, in lattice steps (None: nothing), and whether nobody can predict it."""
+    """What one step drew, in lattice steps (None: nothing), and whether it is unpredictable."""
 
     z: tuple[int, ...] | None
     secure: bool
 
 
 class LocationLaw(NamedTuple):
-    """What everybody knows of a step: its noise (None: nothing is drawn) and where it comes from.
+    """What is public about a step: its noise (None: nothing is drawn) and where it comes from.
 
     `offered` is set in a stream that watches events, `prior` in the others.
     """

@@ -30,7 +30,7 @@ NO_TIMES = (
     "the plan watches events, and with a ledger its readings need times, by which a later run "
     "knows them again; name the column of times"
 )
-BATCHES = 8  # of people per worker, so that the bar moves and nobody waits for the last one
+BATCHES = 8  # of people per worker, small, for smooth progress and balanced workers
 
 Notify = Callable[[int, int], None]
 

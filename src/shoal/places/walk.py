@@ -192,7 +192,7 @@ def _check_rows(starts: Ints, targets: Ints, weights: Floats, size: int) -> None
         )
 
 
-# Chains on maps from trajectories: of everybody (popular), or of one person (personal).
+# Chains on maps from trajectories: of all people (popular), or of one person (personal).
 #
 # A model fitted on private trajectories tells about them; fit on data that may be public.
 
@@ -285,7 +285,7 @@ def free_walk(
 ) -> SparseChain:
     """One stays in a cell with probability `stay`, or moves to an adjacent one, evenly.
 
-    A model without data, of a map or of roads; `start` is a first cell that everybody knows.
+    A model without data, of a map or of roads; `start` is a public first cell.
     """
     from scipy.sparse import coo_array
 
@@ -308,7 +308,7 @@ def free_walk(
 def fit_person(
     popular: SparseChain, trajectories: Any, *, weight: Number = 10, **columns: Any
 ) -> SparseChain:
-    """One person's chain, leaning on everybody's: (n_xy + w P(x, y)) / (n_x + w), w = weight.
+    """One person's chain, leaning on the common chain: (n_xy + w P(x, y)) / (n_x + w), w = weight.
 
     `trajectories` and `columns` are those of `fit_grid`.
 
@@ -342,7 +342,7 @@ def fit_person(
 
 
 def _cell_paths(grid: Grid, data: Any, columns: dict[str, Any]) -> list[Ints]:
-    """The chains of cells of everybody in a table or a file."""
+    """The chains of cells of all people in a table or a file."""
     found = load("shoal.data.positions:cell_paths")(grid, data, **columns)
     return [chain for chains in found.values() for chain in chains]
 

@@ -10,7 +10,7 @@ everywhere among the 1 km around
 "among the 2 km around" joins every two states whose centres lie within 2 km of the place named
 (or, everywhere, of each other); "among the hospital" joins all states of that zone; "hide which
 restaurant within 1 km" joins the states of two restaurants that lie within 1 km of each other.
-States that no clause joins are told as exactly as a policy can: in pairs of neighbours, each
+States that no clause joins are expressed as exactly as a policy can: in pairs of neighbours, each
 hidden among the two. Places are points (latitude, longitude), zones of a map, lists of states, or
 a GeoJSON MultiPoint: each of its points is then a place of its own. So that noise meant for one
 part does not reach all others, plan with `location-graph-exponential`.
@@ -207,6 +207,10 @@ def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple
 
 
 def _named_place(name: str, known: Mapping[str, Any]) -> Any:
+    """Return where a named place is; refuse a name that `known` does not hold.
+
+    Case and surrounding blanks do not count; the keys of `known` are in lower case.
+    """
     found = known.get(name.strip().lower())
     if found is None:
         alike = get_close_matches(name.strip().lower(), known, n=1)

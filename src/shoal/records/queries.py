@@ -174,7 +174,7 @@ def number_histogram(edges: Sequence[Number], *, unit: str = "records") -> Numbe
 def numbers_or_missing(data: Any) -> Floats:
     """Return `data` as doubles in the shape it has; NaN where an element is no number.
 
-    Whatever a record holds, the answer has the same shape and nothing is raised: a refusal would
+    For every record the answer has the same shape and nothing is raised: a refusal would
     tell that such a record is there. Only nested data without any shape is refused.
     """
     try:

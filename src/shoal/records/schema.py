@@ -1,4 +1,4 @@
-"""A schema of records that is declared beforehand: columns with ranges or categories.
+"""A schema of records that is declared in advance: columns with ranges or categories.
 
 What is declared is public. Records are encoded by it and by nothing else, so that no column, no
 range and no category is read off the data.
@@ -186,7 +186,7 @@ def column_names(table: Any) -> list[Any] | None:
 def refuse_text(table: Any) -> None:
     """Refuse a data frame with a column that is not of numbers, by the type of the column.
 
-    A column's type is part of a frame as its name is, and known to whoever made it. Cells are not
+    A column's type is part of a frame as its name is, and known to its author. Cells are not
     looked at: an array or a list with a cell that is no number is not refused.
     """
     names = column_names(table)

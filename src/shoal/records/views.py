@@ -455,7 +455,7 @@ def release_view(plan: Plan) -> ReleaseView:
 
 
 def _series_hint(plan: Plan, columns: NamedColumns) -> str:
-    """Return what is likely wrong when rows of people are told apart, but people are the
+    """Return what is likely wrong when rows of people are treated separately, but people are the
     entries.
     """
     if columns.series is None or not isinstance(plan.task.family[0], Dependence | PairwiseField):

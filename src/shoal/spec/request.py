@@ -212,6 +212,7 @@ def section_of(part: str, kind: str) -> type[Section]:
 
 
 def _tag(value: Any) -> str | None:
+    """Return the kind by which pydantic chooses the class of a section, None without one."""
     if isinstance(value, Section):
         own = (key for key, cls in STORED_SECTIONS.items() if isinstance(value, cls))
         return next(own, None) or _kind_or_none(getattr(value, "kind", None))

@@ -55,10 +55,10 @@ def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
 def largest_corner_loss(
     walk: Walk, weights: Floats, decay: float, signs: Floats, upper: float
 ) -> tuple[Sighting, LearnedPair] | None:
-    """The most telling corner and what it tells, evaluated from scratch; None when nothing is told.
+    """The most telling corner and what it tells, evaluated from scratch; None when there is none.
 
     `weights` (values, labels) in lattice steps, decay = step / scale. Longer data is tried only
-    while less than `upper` is told: a slow chain brings word from afar.
+    while less than `upper` is reached: on a slow chain distant entries matter.
     """
     best: tuple[Sighting, LearnedPair] | None = None
     lengths = dict.fromkeys(walk.at_most(longest) for longest in LENGTHS)
@@ -78,7 +78,7 @@ def largest_corner_loss(
 def worst_corner(
     walk: Walk, weights: Floats, decay: float, signs: Floats, nodes: int
 ) -> Corner | None:
-    """The largest log-ratio over corners, entries and pairs of values; None when nothing is told.
+    """The largest log-ratio over corners, entries and pairs of values; None when there is none.
 
     Only walks with one initial law; every initial law is tried from each first state.
     """
@@ -201,7 +201,7 @@ TOO_MANY = (
 
 
 def beyond_finding(setting: AuditCase, walk: Walk) -> Finding:
-    """lower ≤ loss ≤ upper under one chain, whatever the number of answers.
+    """lower ≤ loss ≤ upper under one chain, for any number of answers.
 
     The lower bound is the most telling output beyond all answers, the upper bound one that holds
     for every entry-level release.

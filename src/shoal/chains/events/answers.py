@@ -120,7 +120,7 @@ class EventsLift:
     lifts: tuple[EventLift, ...]
 
     def at(self, eta: float) -> EventLeak:
-        """The pair that is told most about; rounds up."""
+        """The pair with the largest loss; rounds up."""
         return max((found.loss(eta) for found in self.lifts), key=lambda leak: leak.value)
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:

@@ -46,7 +46,7 @@ class Given:
     @property
     def count(self) -> int:
         """How many nodes there are."""
-        assert self.nodes.length is not None  # whoever asks has seen to it
+        assert self.nodes.length is not None  # the caller checked it
         return self.nodes.length
 
     @property
@@ -157,7 +157,7 @@ class Given:
         return joint.log_over(self.beta(t).map_layout(_upright))
 
     def behind(self, t: int) -> RowLaw:
-        """P(Y_{t-1} | Y_t = y), whatever happens later: a row for each state of layer t."""
+        """P(Y_{t-1} | Y_t = y), without what happens later: a row for each state of layer t."""
         move = self.move(t - 1).T
         joint = Wide.of(move).times(self.alpha(t - 1))
         base = self.alpha(t).map_layout(_upright)

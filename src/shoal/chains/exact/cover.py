@@ -52,7 +52,7 @@ WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is alway
 QUICK = 10_000_000  # multiplications up to which windows are quicker than a compiled module
 WINDOW_FORGETS = 1e-6  # what is left of an entry's influence when a window is wide enough
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
-MAX_KEPT = 40_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
+MAX_KEPT = 40_000_000  # numbers a cover keeps between evaluations; beyond, blocks are built again
 COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
 MAX_INSIDE = 25_000_000  # numbers of nodes far from both ends: copies included, 800 MB
 FEW_SECRETS = 24  # up to so many all pairs are looked at for what held states tell
@@ -142,7 +142,7 @@ class NodeBlocks:
         return secrets_of(self.task, self.task.label)
 
     def revealing(self, size: int) -> float:
-        """What the states held by windows of `size` tell by themselves, whatever the noise.
+        """What the states held by windows of `size` tell by themselves, under any noise.
 
         For nodes far from both ends: below every loss of such windows but for rounding. -inf where
         it is not known, as where a law is too small for plain doubles.

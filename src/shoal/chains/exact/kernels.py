@@ -311,7 +311,7 @@ def _invert_row(row: Floats, begin: int, end: int, inverse: Floats) -> bool:
 
 @nb.njit(cache=True)
 def _largest_product(row: Floats, inverse: Floats, begin: int, end: int, lost: bool) -> float:
-    """The largest row[c]·inverse[c - begin]; zeros of the row count as 0 whatever the inverse."""
+    """The largest row[c]·inverse[c - begin]; zeros of the row count as 0 with any inverse."""
     if lost:
         found = 0.0
         for c in range(begin, end):
@@ -438,7 +438,7 @@ def worst_law(
                 most, least = max(most, high), min(least, low)
                 if high > best * low:
                     best = high / low if low > 0.0 else np.inf
-                    if best > best_kept * EQUAL:  # among equals the first one is told
+                    if best > best_kept * EQUAL:  # among equals the first one is returned
                         best_kept = best
                         node, after, top, bottom, output = i, rest, above, below, u
     rarest = np.inf

@@ -376,7 +376,7 @@ def _steepest_pair(
         with np.errstate(invalid="ignore"):
             total = highest + logs
         total = np.where(np.isnan(total), math.inf, total)
-        total = np.where(logs > -math.inf, total, -math.inf)  # no secret, whatever follows
+        total = np.where(logs > -math.inf, total, -math.inf)  # no secret, for any later entries
         worst = np.unravel_index(int(np.argmax(total)), total.shape)
         if total[worst] > best.value:
             best = LossBound(float(total[worst]), (int(worst[0]), int(worst[1])))

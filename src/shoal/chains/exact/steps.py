@@ -29,7 +29,7 @@ SLOWEST = 200  # entries on one side of a window
 def chain_lines(cover: NodeBlocks, epsilon: float) -> list[Line] | str:
     """What the loss is a maximum over: the whole chain where it is small, else windows.
 
-    None of it depends on what was asked before: whoever checks a plan looks at the same laws.
+    None of it depends on earlier calls: a later check of a plan uses the same laws.
     """
     task = cover.task
     if task.constant:

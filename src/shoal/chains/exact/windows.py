@@ -498,7 +498,7 @@ class ChainLaws:
         self._window: int | None = None  # that of the last scale: where its check begins
 
     def refusal(self) -> str | None:
-        """Why no window and no whole law can be had, told before any memory is taken."""
+        """Why no window and no whole law can be had, decided before any memory is taken."""
         cover = None if self._several else NodeBlocks(self.sum)
         if cover is None or cover.task.states**3 <= MOST_HELD or self.sum.constant:
             return None

@@ -87,7 +87,9 @@ def lift_loss(
 
 
 DENSE = 40  # states that all follow each other and differ in what a change counts: by the cone
-LOST_TO_START = 0.03  # of eta: where the search begins that a start of its own makes dear
+LOST_TO_START = (
+    0.03  # of eta: where the search begins when an initial law of its own makes it expensive
+)
 ALL_PAIRS = 600  # states beyond which only neighbours are compared
 
 
@@ -409,6 +411,10 @@ class EntryLiftOfChain:
         return found
 
     def _search(self, epsilon: float) -> LiftedModel:
+        """Return the certificate of the largest eta found by the lift or by Markov quilts.
+
+        Refused when the chain has too many tuples and no quilts, or no finite bound at all.
+        """
         if self._large and self._make_quilts is None:
             raise Refused(
                 f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
@@ -534,7 +540,7 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
 
 @lru_cache(maxsize=32)
 def any_initial_lift(model: AnyInitialLaw, query: Query | None) -> EntryLiftOfChain:
-    """The lift of a chain whatever its initial law."""
+    """The lift of a chain with any initial law."""
 
     def make() -> AnyInitialLift:
         from shoal.chains.lift.families import AnyInitialLift

@@ -1,4 +1,4 @@
-"""How far the odds of an earlier entry can differ between two values, whatever its law."""
+"""How far the odds of an earlier entry can differ between two values, under any law."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def both(states: Bools) -> Bools:
     return np.asarray(states[:, None] & states[None, :])
 
 
-# The lift of all chains with one transition matrix, whatever the law of the first entry.
+# The lift of all chains with one transition matrix, with any law of the first entry.
 #
 # The future does not depend on the first entry's law. Of the past, two bounds hold for every law:
 #

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.chains.lift.stretch import Stretched
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
-# the same where steps are dear: 1 % of the noise is lost at 7, a ten-thousandth at 15
+# the same where steps are expensive: 1 % of the noise is lost at 7, a ten-thousandth at 15
 EXPENSIVE_SPAN = 12
 QUICK_STATES = 24  # beyond them stretches after a node take minutes, too: the limit serves alone
 LIMIT_NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
@@ -473,8 +473,9 @@ class Searched:
         length: each is at most the one before, so an eta that was enough stays enough. A short
         chain needs no endless one, and few states or caps no cheap rule. The search begins at
         `likely`: an eta that is much too large costs most, because its bounds grow for long before
-        they are given up. Where evaluations are dear one that starts from another is no cheaper
-        than one `afresh`, as if nothing had been asked before, which the answer needs anyway.
+        they are given up. Where evaluations are expensive one that starts from another is no
+        cheaper than one `afresh`, as if nothing had been asked before, which the answer needs
+        anyway.
         """
         # a short chain is its own best bracket: at any length it may hardly ever forget
         endless = self.endless() if self.length is None or self.length > SHORT_CHAINS else self

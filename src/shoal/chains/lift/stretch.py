@@ -7,9 +7,9 @@ entries leads from
 
 to C_{t+a} by one map for every t, which grows with C. So one step carries a bound of a whole
 stretch of entries over to the stretch a entries later, and where the map sends a bound below itself
-it holds for all later entries. C is told against the law of the first entry of a stretch: there it
-is D itself, and the laws compared are that entry's own. After a node laws do not matter, and C is
-D. Proof: shoal/mechanisms/lift.md, "Stretches". Rounds up.
+it holds for all later entries. C is measured against the law of the first entry of a stretch: there
+it is D itself, and the laws compared are that entry's own. After a node laws do not matter, and C
+is D. Proof: shoal/mechanisms/lift.md, "Stretches". Rounds up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENTRIES_AT_ONCE = 64  # laws compared in one array
 
 
 class EntryStretch(NamedTuple):
-    """Entries first … end - 1; told bounds D_t + odds of μ_t against μ_first for each of them."""
+    """Entries first … end - 1; `bounds` limits D_t + odds of μ_t against μ_first for each."""
 
     first: int
     end: int
@@ -130,7 +130,7 @@ class Trail:
         return max(1, int(far[0])) if len(far) else most
 
     def _by_group(self, first: int, end: int) -> Floats:
-        """t·η for each entry t, told against the law of the first."""
+        """t·η for each entry t, measured against the law of the first."""
         most = off_diagonal(len(self._other), (end - 1) * self.entry.eta * (1.0 + 2.0**-51))
         return self.clean(most + self.odds(first, end, first))
 

@@ -6,8 +6,8 @@ independent, so E[M | Y_u = y] changes from y to y' by at most
     G_u(y,y') = Σ over the m places of E(y_j, y'_j) + D^future(y,y') + D^past(y,y'),
 
 where one step ahead shows one new entry, the last of its tuple, and one step back one, the first.
-An entry i is told apart by at most Λ(law of Y_u | Z_i = x, law of Y_u | Z_i = x'; G_u), for every
-tuple u that holds it: the smallest counts. Proof: shoal/mechanisms/lift.md.
+The values of an entry i differ by at most Λ(law of Y_u | Z_i = x, law of Y_u | Z_i = x'; G_u), for
+every tuple u that holds it: the smallest counts. Proof: shoal/mechanisms/lift.md.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TupleLift(Searched):
     ) -> LiftLoss:
         """The lift of single entries at metric · eta; node counts entries, pair numbers values.
 
-        What the rest of the tuple and both sides add cannot be told apart: all of it is in
+        What the rest of the tuple and both sides add cannot be separated: all of it is in
         `future`, and `past` is 0. Rounds up.
         """
         rule, memory = rule or self.rule, Memory() if memory is None else memory

@@ -108,7 +108,7 @@ def chain_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts:
 
 @lru_cache(maxsize=SURVEYS_KEPT)
 def any_initial_quilts(model: AnyInitialLaw, reach: int | None) -> ChainQuilts:
-    """The quilts of a chain whatever its initial law."""
+    """The quilts of a chain with any initial law."""
     chain = model.transition, model.length
     return ChainQuilts(
         model.fingerprint,

@@ -36,7 +36,7 @@ class Cost(Protocol):
     def __call__(self, nearby: int, influence: float) -> float: ...
 
     def largest(self, cost: float) -> float:
-        """No |N| above this costs less than `cost`, whatever its influence."""
+        """No |N| above this costs less than `cost`, with any influence."""
         ...
 
 

@@ -339,6 +339,7 @@ def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
     """
 
     def compute_rises() -> tuple[float, float]:
+        """Return the largest rise of a belief when all slots are read, and when some may not be."""
         states = machine_states(body)
         _check_fit(task, states, body)
         full = days_of(task, delta, states=states, everything=True)

@@ -39,7 +39,7 @@ from shoal.contexts.search.limits import LONG_DAY, Effort
 from shoal.contexts.search.pacing import LOOKS, SegmentSearch, likeliest_states, look_costs
 from shoal.core.codec import Bools, Floats, Ints
 
-PLAN_WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
+PLAN_WORK = 2e10  # multiplications spent on a plan unless set otherwise; some 20 seconds
 TIMED_SEGMENTS = 12  # segments timed to know how fast the machine is
 
 

@@ -62,7 +62,7 @@ def _lower_entry(searches: Sequence[_MemberSearch], entry: tuple[int, int], leve
         first = max(first, search.least(entry, levels))
         if first >= len(levels) - 1:
             return
-    for level in levels[first : first + 2]:  # the second when rounding spoiled the first
+    for level in levels[first : first + 2]:  # the second when rounding broke the first
         if level < 1 and all(search.settles(entry, float(level)) for search in searches):
             for search in searches:
                 search.keep(entry)

@@ -114,8 +114,8 @@ def histories_rise(
     Follows what the tables let a machine emit, from "start" on: a release without a policy, after
     which the rest of the day is suppressed, is evaluated like any other. Rounds up after a release
     with a window (`certified`) and after one without (`segment_rise`, or `settled_rise` where that
-    cannot be told from delta). The second number also counts releases that only slots not read
-    lead to: those with a policy, and what follows them.
+    cannot be distinguished from delta). The second number also counts releases that only slots not
+    read lead to: those with a policy, and what follows them.
     """
     from shoal.contexts.search import kernels
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.spec.request import Request
 
 Contexts = list[list[str | None]]  # a context per slot, day by day; None where it was not read
-MOST_SLOTS_LISTED = 24  # of a table: longer days are told every few slots
+MOST_SLOTS_LISTED = 24  # of a table: longer days are shown every few slots
 
 
 def view_of(plan: Plan, held: Model | None) -> AttackView:

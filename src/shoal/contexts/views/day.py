@@ -330,7 +330,7 @@ def clock_of(plan: Plan) -> DayChain:
 def timed(reading: dict[str, Any], key: str, model: DayChain) -> dict[str, Any]:
     """Return the reading with its day and slot; slot None at hours the model does not cover.
 
-    Times are ISO text; those with an offset are brought to UTC, as `shoal fit --slot` does.
+    Times are ISO text; those with an offset are converted to UTC, as `shoal fit --slot` does.
     """
     text = reading.get(key)
     try:

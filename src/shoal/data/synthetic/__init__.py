@@ -1,1 +1,1 @@
-"""Made-up data with the shape of the real thing: no row of it is anybody's."""
+"""Made-up data with the shape of the real thing: no row is about a real person."""

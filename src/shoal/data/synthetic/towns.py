@@ -96,7 +96,7 @@ def _closeness(homes: Floats, near: float, draw: np.random.Generator) -> Floats:
     return np.asarray(np.minimum(weight * (FRIENDS * len(homes) / max(total, 1e-300)), 0.9))
 
 
-SOUTH, WEST = 50.0, 10.0  # the corner of the town; nobody lives in it
+SOUTH, WEST = 50.0, 10.0  # the corner of the town; no home is in it
 METRES_PER_DEGREE = 111_320.0
 STRIDE_M = 75.0  # metres walked in a minute
 JITTER_M = 6.0  # what a receiver is off by
@@ -261,7 +261,7 @@ class FriendsPlaces:
 def friends_places(people: int = 300, seed: int = 1) -> FriendsPlaces:
     """People who live in quarters of a town, go out near home, and now and then where friends go.
 
-    Friendship falls off with the distance of the homes. Everybody has at least 10 check-ins.
+    Friendship falls off with the distance of the homes. Each person has at least 10 check-ins.
     """
     at_least_one(people=people)
     draw = generator(seed, 0)

@@ -47,6 +47,9 @@ class Door:
             stream: StreamName = "places",
             idempotency_key: ReadingKey = None,
         ) -> Any:
+            """Take the readings of a message for the caller's stream, and answer as the application
+            expects.
+            """
             who.must_be(DEVICE)
             await push(house, who, stream, self.read(message), idempotency_key)
             return await self.answer(request, house)

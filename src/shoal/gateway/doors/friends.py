@@ -14,7 +14,7 @@ from shoal.gateway.tables import GRANTS, STREAMS
 
 
 def friends(connection: Any, house: Any, viewer: Caller) -> list[dict[str, Any]]:
-    """A card and a location for everybody who lets this application see places."""
+    """A card and a location for each person who lets this application see places."""
     granted = select(GRANTS).filter_by(space=viewer.space, application=viewer.holder)
     found: list[dict[str, Any]] = []
     for grant in connection.execute(granted).all():

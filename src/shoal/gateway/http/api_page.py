@@ -47,6 +47,7 @@ def api_page(document: dict[str, Any]) -> str:
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+    """Return the HTML section of one operation: parameters, body, answers and description."""
     given = [
         f"{each['name']} ({each['in']}{', required' if each.get('required') else ''})"
         for each in operation.get("parameters", ())

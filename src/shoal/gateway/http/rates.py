@@ -2,7 +2,7 @@
 
 A caller whose key was found valid has the bucket of that key, however the header spells it. All
 others share buckets by address: one for requests with an unknown key, one for those without a key.
-So neither wrong keys nor missing ones take requests from anybody with a valid key.
+So neither wrong keys nor missing ones take requests from a caller with a valid key.
 """
 
 from __future__ import annotations

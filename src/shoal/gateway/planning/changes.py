@@ -32,7 +32,8 @@ def changes(old: Plan, new: Plan, before: Clock, after: Clock) -> list[str]:
     secret, next_secret = (_sensitive(plan) for plan in (old, new))
     if secret != next_secret:
         found.append(
-            f"the sensitive contexts are {_join_names(next_secret)} instead of {_join_names(secret)}"
+            f"the sensitive contexts are {_join_names(next_secret)} instead of "
+            f"{_join_names(secret)}"
         )
     promise, next_promise = old.guarantee, new.guarantee
     if promise.notion != next_promise.notion:

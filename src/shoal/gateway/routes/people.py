@@ -64,7 +64,7 @@ async def people(house: House, who: Who, after: str = "", limit: int = 100) -> d
 async def put_person(
     house: House, who: Who, person: PersonPath, response: Response
 ) -> dict[str, Any]:
-    """Somebody whose streams the space will hold. For operators."""
+    """A person whose streams the space will hold. For operators."""
     who.must_be(OPERATOR)
 
     def work(connection: Any) -> bool:
@@ -157,7 +157,7 @@ async def delete_stream(house: House, who: Who, where: Stream) -> dict[str, Any]
 
 @router.post("/people/{person}/streams/{stream}/pause", response_model=bodies.From)
 async def pause_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
-    """Read nothing from the next slot on, which everybody can see. For the person."""
+    """Read nothing from the next slot on; the pause is public. For the person."""
     return await _pause_or_resume(house, who, where, resume=False)
 
 
@@ -341,7 +341,9 @@ async def _spendings(house: Any, found: list[Any]) -> dict[str, list[dict[str, A
 
 
 async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str, Any]:
-    """One stream's account. What was drawn for a slot that is open is not told before it closes."""
+    """One stream's account. What was drawn for a slot that is open is not reported before it
+    closes.
+    """
     where, promise = Address(row.space, row.person, row.stream), stream.plan.guarantee
     day = stream.clock.slot(max(0, stream.closed - 1)).day
     days, period = row.kind == "contexts", "" if row.kind == "counts" else day

@@ -60,7 +60,7 @@ async def push(
 class Shortcut:
     """An ASGI layer that takes readings as `push` does, without what FastAPI does around it.
 
-    Most requests carry readings, and half of their time went there. Whatever is odd about one
+    Most requests carry readings, and half of their time went there. Any unusual request
     goes the long way.
     """
 
@@ -113,7 +113,7 @@ async def push_sent(house: Any, authorization: str | None, sent: Sent) -> bytes:
 
 
 async def _whole(receive: Any) -> bytes:
-    """The body of a request; what is missing of one that broke off is nobody's reading."""
+    """The body of a request; a body that broke off is refused."""
     parts = []
     while True:
         message = await receive()

@@ -177,7 +177,7 @@ def _promise_line(plan: Plan, found: Attacked) -> str:
 
 
 def _event_line(plan: Plan, one: EventTold) -> str:
-    """What the whole stream told of an event, promised or not."""
+    """What the whole stream revealed of an event, promised or not."""
     first, last = float(one.beliefs[0]), float(one.beliefs[-1])
     ends = f"between {float(one.beliefs.min()):.2f} and {float(one.beliefs.max()):.2f}"
     if one.promised is None:

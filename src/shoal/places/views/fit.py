@@ -160,9 +160,9 @@ EDGE_MARGIN = 1e-9  # degrees, so that the last position lies inside the last ce
 def fit_map(options: FitOptions, columns: NamedColumns) -> None:
     """Fits, stores and reports a map model.
 
-    `wish.grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `wish.box` is
-    "south,west,north,east" in degrees, by default that of the data; `wish.personal` names one
-    person whose own chain is wanted, leaning on everybody's.
+    `options.grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `options.box` is
+    "south,west,north,east" in degrees, by default that of the data; `options.personal` names one
+    person whose own chain is wanted, leaning on the common chain.
     """
     out = options.out
     if options.personal is not None and columns.series is None:
@@ -197,7 +197,7 @@ def fit_map(options: FitOptions, columns: NamedColumns) -> None:
     if empty:
         lines.append(f"{empty} reading(s) hold no position; they count as outside the map.")
     if options.personal is not None:
-        lines.append(f"The model is that of {options.personal!r}, leaning on everybody's.")
+        lines.append(f"The model is that of {options.personal!r}, leaning on the common chain.")
     lines.append(
         "The model itself is not private: it tells about the trajectories it was fitted on."
     )
@@ -225,7 +225,7 @@ def _fit_grid_chain(table: pl.DataFrame, options: FitOptions) -> tuple[GridFit, 
     """Return the chain fitted to all tracks on the grid, and the one to store: that or one
     person's.
 
-    Refused when a gap is given without times, or when nobody has the name of --personal.
+    Refused when a gap is given without times, or when no series has the name of --personal.
     """
     if options.gap is not None:
         parse_duration(options.gap)  # a bare number on the command line is refused

@@ -227,6 +227,7 @@ def _alike(machine: LocationMachine, stage: StepNoise) -> dict[str, int]:
 
 
 def _alike_line(found: dict[str, int]) -> str:
+    """Return in words how many other states each state looks like: least, median and most."""
     if not found["joined"]:
         return "The policy joins no two of these states: the repair joins each to another."
     alone = (

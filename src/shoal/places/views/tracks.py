@@ -42,8 +42,8 @@ def release_steps(plan: Plan, named: NamedColumns, options: ReleaseOptions) -> N
     """`shoal release` of a plan for places: a table with a row for each step of everybody's track.
 
     A row has the released point, the best estimate given everything released so far, how many
-    states were possible, and what the stream has told up to there. With --plot the first person's
-    trace is drawn beside the truth, for the owner's eyes only.
+    states were possible, and what the stream has revealed up to there. With --plot the first
+    person's trace is drawn beside the truth, for the owner's eyes only.
     """
     for chart in _charts(options.plot):
         check_chart(chart, force=options.force, maps=True)
@@ -314,7 +314,7 @@ class PlaceLines:
 
 
 def initial_stream(plan: Plan, start: str | None) -> LocationStream:
-    """The stream before its first step, or after one whose state everybody knows."""
+    """The stream before its first step, or after one whose state is public."""
     fresh = LocationStream.begin(plan)
     if start is None:
         return fresh

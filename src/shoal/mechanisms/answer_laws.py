@@ -433,7 +433,7 @@ def _futures(walk: Walk, steps: Steps, nodes: int) -> list[list[Weights]]:
 
 
 def _mix_rows(matrix: list[list[int]], rows: list[Weights]) -> list[Weights]:
-    """For every row of a matrix, the weights it gives the states' own, added up."""
+    """Return matrix @ rows, where each row is a mapping from a sum to its whole-number weight."""
     found: list[Weights] = [{} for _ in matrix]
     for own, shares in zip(found, matrix, strict=True):
         for share, row in zip(shares, rows, strict=True):

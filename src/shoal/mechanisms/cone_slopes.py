@@ -152,7 +152,11 @@ def _rising_caps(
 def _falling_caps(
     p: Any, q: Any, states: Any, last: int, decay: Any, excess: float, places: Any, shares: Any
 ) -> None:
-    """Slopes of Σ_off (q-p)(1 - e^-cap) over Σ_S q + Σ_off q e^-cap, cap = max_{y∈S} G(y,z)."""
+    """Write the slopes of the falling caps into `places` and `shares`; each column gives one entry.
+
+    The ratio is Σ_off (q-p)(1 - e^-cap) over Σ_S q + Σ_off q e^-cap, with cap = max_{y∈S} G(y,z),
+    where S are the states up to `last`. A place is a flat index of (states, states).
+    """
     base = 0.0
     for i in range(last + 1):
         base += q[i]

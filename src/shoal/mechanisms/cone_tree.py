@@ -67,7 +67,9 @@ def _exp(value: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _part(weight: Any, states: Any, count: int, block: Any) -> Any:
-    """The rows and columns of some states, side by side in memory."""
+    """Copy the rows and columns of the first `count` states into `block`, and return that
+    matrix.
+    """
     part = block[: count * count].reshape(count, count)
     for i in range(count):
         for j in range(count):
@@ -129,7 +131,11 @@ def _improve_tree(
 
 @njit(cache=True, error_model="numpy")
 def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any) -> bool:
-    """Whether the remembered tree, repaired where its v breaks a constraint, can be used."""
+    """Load the remembered tree into `values` and `links`, repaired in place where it breaks a
+    constraint.
+
+    Returns whether it can be used; otherwise the search starts from nothing.
+    """
     v, net, scratch = values[0][: p.size], values[1][: p.size], values[2][: p.size]
     parent, high, order, head, after, states = links
     count = p.size

@@ -422,7 +422,10 @@ SEARCHED = Fraction(6, 5), 30
 
 
 def refuse_steps(task: Task) -> str | None:
-    """Noise in steps needs one number, single entries as secrets, and laws value by value."""
+    """Return why noise in steps cannot serve a task, None when it can.
+
+    It needs one number, single entries as secrets, and the law of the answer value by value.
+    """
     if len(task.query.labels) > 1:
         return "noise in steps is added to one number, not to several at once"
     if not each_entry(task.secrets):

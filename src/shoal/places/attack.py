@@ -449,7 +449,9 @@ def _widest_joined(gain: Floats, joined: Joined) -> tuple[float, Ints]:
 
 
 def _over_edges(gain: Floats, edges: Ints) -> tuple[float, Ints]:
-    """The widest gap over an edge, and the edge."""
+    """Return the widest gap of `gain` over the edges, in log-ratio, and its edge; 0 without
+    edges.
+    """
     if not len(edges):
         return 0.0, np.zeros(2, dtype=np.int64)
     gaps = _gaps(gain, edges[:, 0], edges[:, 1])

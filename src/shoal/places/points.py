@@ -105,7 +105,10 @@ def places_by_name(chain: SparseChain, table: pl.DataFrame) -> dict[str, Any]:
 
 
 def _kinds(table: pl.DataFrame, same: str | None, only: Sequence[str] | None) -> list[str | None]:
-    """Return what each point is; None for points that do not count."""
+    """Return per point the text of the column `same`; without `same`, "any". None does not count.
+
+    `only` names the texts that count. Refuses a missing column, and a text that no point has.
+    """
     column = same if same is not None else "category"
     if column not in table.columns and (same is not None or only is not None):
         raise InputError(

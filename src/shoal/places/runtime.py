@@ -349,7 +349,11 @@ class Runtime:
         return found
 
     def _support_at(self, time: int, packed: bytes) -> Reached:
-        """The support at step `time`, and its noise when no belief is asked for it."""
+        """Return the support at step `time`, from the packed support of the step before.
+
+        Its noise comes with it where the policy covers every possible state (delta = 0); with
+        location sets the noise depends on a belief, and is None.
+        """
         motion, support = self.motion, _unpack_support(packed, self.motion.hidden)
         support = motion.reach(time, support) if time else support
         every = not self._machine.places.delta

@@ -385,7 +385,9 @@ def _count_moves(paths: Sequence[Ints], size: int) -> Any:
 
 
 def _around(grid: Grid, cells: Ints, pseudo: float) -> Any:
-    """`pseudo` for staying and for each adjacent cell that occurs."""
+    """Return a sparse matrix (cells, cells) with `pseudo` on the diagonal and between adjacent
+    cells.
+    """
     from scipy.sparse import coo_array
 
     place = {int(cell): i for i, cell in enumerate(cells)}

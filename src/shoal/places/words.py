@@ -137,7 +137,11 @@ def _pairs(points: Ints, alone: Ints) -> Ints:
 def _parse_joins(
     chain: SparseChain, where: str, among: str, known: Mapping[str, Any]
 ) -> Iterator[tuple[str, ...]]:
-    """The states that "unless …; there among …" joins, for each place of that name."""
+    """Yield, for each place of the name, the states that "unless …; there among …" joins to each
+    other.
+
+    Refuses text in another form, and names that are not known.
+    """
     near, inside = NEAR_COORDINATES.fullmatch(where), INSIDE.fullmatch(where)
     around, zoned = AROUND.fullmatch(among), AMONG.fullmatch(among)
     named = near or inside

@@ -300,7 +300,9 @@ def centre_of(machine: LocationMachine, stage: StepNoise) -> int:
 
 
 def _around(machine: LocationMachine, stage: StepNoise) -> tuple[int, Bools, Bools]:
-    """The centre, members joined to it, and further members within its noise."""
+    """Return the centre's index, and two masks: states joined to it, and others within its
+    noise.
+    """
     centre, points = centre_of(machine, stage), machine.query.points
     inside = machine.runtime.index.policy.edges_among(stage.members)
     edges = np.concatenate([inside, stage.protected.added])

@@ -20,9 +20,9 @@ from studies.sources import real_folder
 
 TOWN_SEED = 11  # not used for any choice
 RIDES = 100
-GRID_SIDE, GRID_METRES = 50, 150.0  # crossings along one side of the grid, and their distance
+GRID_SIDE, GRID_METRES = 36, 200.0  # crossings along one side of the grid, and their distance
 CELL_METRES = 200.0  # GeoLife: cells stand for roads
-PEOPLE, MOST_LEGS, FARTHEST_START = 3, 100, 1500.0
+PEOPLE, MOST_LEGS, FARTHEST_START = 2, 60, 1500.0
 USUAL_MOVES = 5.0  # moves of others that make a step between cells half as cheap as it can be
 
 
@@ -74,10 +74,10 @@ def grid_world(rides: int = RIDES) -> World:
     xy = np.column_stack([x.ravel(), y.ravel()]) * np.float64(GRID_METRES)
     lengths = np.full(len(pairs), GRID_METRES)
     town, random = Town(xy, pairs, lengths, lengths), np.random.default_rng(3)
-    home = int(number[14, 12])
+    home = int(number[10, 9])
     far = np.hypot(*(xy - xy[home]).T)
     goals = random.choice(np.flatnonzero((far > 3000) & (far < 5000)), 30, replace=False)
-    place = PermanentPlace.of(number[12:16, 12:16].ravel().tolist(), about="a square")
+    place = PermanentPlace.of(number[8:12, 8:12].ravel().tolist(), about="a square")
     return World("perfect grid", town.roads(), place, home, _ridden(town, home, goals, rides))
 
 

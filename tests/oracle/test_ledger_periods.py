@@ -21,8 +21,8 @@ import polars as pl
 import pytest
 
 import shoal
-from shoal.core.charge import Charge, Part
-from shoal.core.errors import BudgetError, CannotCompose, ShoalError
+from shoal.core.charge import WHOLE, Charge, Part
+from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget, ShoalError
 from shoal.jobs.local import release_files
 from shoal.ledger.store import SqlLedger, open_ledger
 from shoal.places import release_tracks
@@ -275,3 +275,117 @@ def test_a_week_is_refused_beside_its_days_and_a_count_beside_them(tmp_path: Pat
         pytest.raises(CannotCompose, match="may hold the same data as"),
     ):
         laplace("0.1").release(DATA, ledger=opened, subject="ann")
+
+
+# what limits, lifetimes and names of parts are about
+
+
+def spend(ledger: SqlLedger, period: str, part: Part = WHOLE, key: str | None = None) -> None:
+    plan = laplace("0.1")
+    charge = Charge(plan=plan, subject="ann", period=period, part=part, key=key)
+    ledger.settle(charge, lambda: plan.release(DATA))
+
+
+@pytest.mark.parametrize(
+    ("limited", "charged"),
+    [("may", "may/0"), ("", "2024-03-05"), ("2024-W10", "2024-03-05"), ("2024-03-05", "")],
+)
+def test_a_limit_on_one_period_holds_for_whatever_may_be_its_data(
+    limited: str, charged: str, tmp_path: Path
+) -> None:
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        ledger.limit("0.1", subject="ann", period=limited)
+        spend(ledger, charged)
+        with pytest.raises(OverBudget):
+            spend(ledger, charged)
+        if limited and charged:
+            spend(ledger, "of something else")
+
+
+def test_entries_of_two_periods_are_not_compared_over_a_lifetime(tmp_path: Path) -> None:
+    """The same Tuesday is entries 1440 to 2880 of a week and 0 to 1440 of a day."""
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        spend(ledger, "2024-W10", Part(span=(1440, 2880)))
+        spend(ledger, "2024-03-05", Part(span=(0, 1440)))
+        for period in ("2024-W10", "2024-03-05", None):
+            total = ledger.spent("ann", period)
+            assert total is not None
+            assert total.eta == Fraction(1, 5)
+
+
+def test_parts_named_by_the_calendar_lie_in_each_other(tmp_path: Path) -> None:
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        for name in ("2024-03-04", "2024-03-05", "2024-W10", "ward"):
+            spend(ledger, "", Part(name=name))
+        total = ledger.spent("ann", "")
+        assert total is not None
+        assert total.eta == Fraction(3, 10)  # a day, its week, and a ward that may be in it
+
+
+def test_stretches_without_dates_are_one_account(tmp_path: Path) -> None:
+    """Two cuts of one track number the same rows differently; a stretch is known by its begin."""
+    later = ROWS.with_columns(time=pl.Series([0.0, 6.0, 12.0, 30.0]))
+    earlier = pl.concat([later.head(1).with_columns(time=pl.lit(-20.0)), later])
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        for rows in (later, earlier):
+            release_tracks(
+                plain(), rows, series="user", time="time", state="state", unit="h", gap="7h",
+                ledger=ledger,
+            )  # fmt: skip
+        (total,) = (total for _, _, total in ledger.totals())
+        assert not isinstance(total, CannotCompose)
+        assert total.amount == 5  # the row that came late, and the four that were there
+
+
+def test_a_whole_person_is_not_apart_from_any_period(tmp_path: Path) -> None:
+    chain = shoal.MarkovChain.of(
+        [[0.8, 0.2], [0.3, 0.7]], initial=[0.6, 0.4], states=PLACES, length=4
+    )
+    plan = shoal.calibrate(shoal.count(PLACES, "c"), shoal.EachPerson(), chain, epsilon=1)
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        ledger.limit("1", unit="epsilon", subject="ann")
+        for period in ("2024-03-04", "2024-03-05"):
+            charge = Charge(plan=plan, subject="ann", period=period)
+            allowed = period == "2024-03-04"
+            try:
+                ledger.settle(charge, lambda: plan.release(["h", "c", "h", "h"]))
+            except BudgetError:
+                assert not allowed
+            else:
+                assert allowed
+
+
+def test_a_part_that_late_rows_made_longer_is_the_one_that_was_released(tmp_path: Path) -> None:
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        spend(ledger, "", Part(span=(0, 100), seconds=True), "monday")
+        spend(ledger, "", Part(span=(0, 120), seconds=True), "monday")
+        assert len(ledger.charges()) == 1
+        with pytest.raises(InputError, match="another part"):
+            spend(ledger, "", Part(span=(500, 600), seconds=True), "monday")
+
+
+def test_what_is_told_is_what_was_judged(tmp_path: Path) -> None:
+    """A part of Monday by the second, and a later day that says when it lies, are apart."""
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        spend(ledger, "", Part(span=(0, 86_400), seconds=True))
+        spend(
+            ledger,
+            "1970-01-03",
+            Part(covers=(2 * 86_400 * MICROSECONDS, 3 * 86_400 * MICROSECONDS)),
+        )
+        for period in ("", "1970-01-03"):
+            total = ledger.spent("ann", period)
+            assert total is not None
+            assert total.eta == Fraction(1, 10)
+
+
+def test_days_by_the_clock_of_aware_times_say_when_they_lie() -> None:
+    from shoal.contexts.views.day import timed
+
+    model = shoal.DayChain.of(
+        [[0.8, 0.2], [0.3, 0.7]], initial=[0.6, 0.4], states=PLACES, slots=4, slot_minutes=360
+    )
+    read = timed({"time": "2024-03-05T01:00+13:00"}, "time", model)
+    begins = round(datetime(2024, 3, 4, tzinfo=UTC).timestamp()) * MICROSECONDS
+    assert (read["day"], read["covers"]) == ("2024-03-04", (begins, begins + 86_400 * MICROSECONDS))
+    assert timed({"time": "2024-03-05T01:00"}, "time", model)["covers"] is None

@@ -85,10 +85,18 @@ class LedgerMachine(RuleBasedStateMachine):
         return used if "" in used else {period}
 
     def eta(
-        self, subject: str, period: str, requester: str | None, more: Fraction = Fraction(0)
+        self,
+        subject: str,
+        period: str,
+        requester: str | None,
+        more: Fraction = Fraction(0),
+        *,
+        all_of_them: bool = False,
     ) -> Fraction:
         """The charges without a period, and the most of any period that is named."""
-        sums = dict.fromkeys(self.together(subject, period), Fraction(0))
+        used = {row.period for row in self.rows if row.subject == subject} | {period}
+        about = used if all_of_them else self.together(subject, period)
+        sums = dict.fromkeys(about, Fraction(0))
         for row in self.rows:
             if row.subject == subject and row.period in sums and requester in (None, row.requester):
                 sums[row.period] += ETAS[row.plan]
@@ -97,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def too_much(self, plan: Plan, subject: str, period: str, requester: str) -> bool:
         for (unit, *scope), amount in self.limits.items():
-            about = {*self.together(subject, period), "*"}
+            about = {*self.together(subject, period), "*", ""}  # without a name: of any period
             if (
                 scope[0] not in ("*", subject)
                 or scope[1] not in about
@@ -105,7 +113,8 @@ class LedgerMachine(RuleBasedStateMachine):
             ):
                 continue
             who = None if scope[2] is None else requester
-            eta = self.eta(subject, period, who, ETAS[plan])
+            everything = scope[1] == ""
+            eta = self.eta(subject, period, who, ETAS[plan], all_of_them=everything)
             after = eta if unit == "eta" else Fraction(LIFT * float(eta))
             if after > amount:
                 return True

@@ -142,7 +142,9 @@ def test_a_ledger_verifies_as_it_did(ledger: SqlLedger) -> None:
 
 def test_a_ledger_adds_up_as_it_did(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Period by period, as if each were independent of the others, which version 0.2 believed."""
-    monkeypatch.setattr("shoal.ledger.store.together_with", lambda counts, one: frozenset([one]))
+    monkeypatch.setattr(
+        "shoal.ledger.store.together_with", lambda counts, plan, one: frozenset([one])
+    )
     found = judged_totals(ledger)
     assert len(found) == len(LEDGER["totals"])
     for mine, theirs in zip(found, LEDGER["totals"], strict=True):

@@ -112,6 +112,7 @@ class ContextStream(Stream):
         ledger: Ledger | None = None,
         subject: str = "",
         requester: str = "",
+        covers: tuple[int, int] | None = None,
     ) -> tuple[ContextStream, str | None]:
         """The stream after a reading, and what may be shown: the context, or None.
 
@@ -125,6 +126,8 @@ class ContextStream(Stream):
         long ago it was left. With a ledger every day has a name and is charged before its first
         slot. A day that another stream charged is refused, because two streams of one day tell more
         than either may; so is one whose first slots, read or not, went by without the ledger.
+        `covers` is when the day lies, in microseconds since 1970: then days by other clocks that
+        share a moment with it count together with it.
         """
         _check_names(slot, day)
         if day is not None and day != self.day:
@@ -136,7 +139,13 @@ class ContextStream(Stream):
                 )
             fresh = ContextStream.begin(self.plan, day)
             return fresh.read(
-                context, slot=slot, rng=rng, ledger=ledger, subject=subject, requester=requester
+                context,
+                slot=slot,
+                rng=rng,
+                ledger=ledger,
+                subject=subject,
+                requester=requester,
+                covers=covers,
             )
         current = self.state.slot
         wanted = current % self.slots if slot is None else slot
@@ -158,7 +167,9 @@ class ContextStream(Stream):
             if not self.charged:
                 raise _begun_without(self.day, subject)
             check_day_begun(self.plan, ledger, subject=subject, day=self.day, requester=requester)
-        names = Slot(subject=subject, period=self.day, requester=requester, number=wanted)
+        names = Slot(
+            subject=subject, period=self.day, requester=requester, number=wanted, covers=covers
+        )
         today = ContextDay(self.plan, self.state, charged=begun)
         (result,) = run_batch([Step(today, names, context)], ledger, source)
         state, charged = result.after().state, self.charged or ledger is not None

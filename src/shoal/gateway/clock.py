@@ -97,7 +97,7 @@ class Clock:
         after = self.day_ends(ordinal)
         last = min(self.slot(after - 1).ends, self.slot(after).opens)
         begins = self.slot(after - self.slots).opens
-        return round(begins * 1e6), round(last * 1e6)
+        return (round(begins * 1e6), round(last * 1e6)) if begins < last else None
 
     @property
     def _span(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from shoal.core.charge import Charge, Part
+from shoal.core.charge import WHOLE, Charge, Part
 from shoal.core.errors import (
     BudgetError,
     CannotCompose,
@@ -22,7 +22,14 @@ from shoal.core.plan import Plan
 from shoal.ledger.periods import part_in_series, periods_together
 from shoal.ledger.rules import WAYS_OUT, any_total, least_total
 from shoal.ledger.schema import NO_LINK, Head
-from shoal.ledger.totals import Conversions, NotConverted, Tally, from_counts, more, sum_eta
+from shoal.ledger.totals import (
+    Conversions,
+    NotConverted,
+    Tally,
+    from_counts,
+    hides_whole_series,
+    sum_eta,
+)
 from shoal.mechanisms.table import LOSS_TOLERANCE
 
 EACH = "*"
@@ -71,9 +78,9 @@ class Limit:
         return self.unit, self.subject, self.period, self.requester
 
     def matches(self, subject: str, periods: Collection[str], requester: str) -> bool:
-        """Whether a charge with these names comes under this limit.
+        """Whether what is asked about these names comes under this limit.
 
-        `periods` are all that count together with the period of the charge.
+        `periods` are all that count together with the period that is asked about.
         """
         return (
             self.subject in (EACH, subject)
@@ -263,25 +270,54 @@ class Judge:
         unreadable = self._unreadable(counts)
         if unreadable is not None:
             return unreadable
-        together = together_with(counts, charge.period, charge.part.text)
-        part = _part_read(Kind.of(charge), together)
-        everyone = tally(counts, self.plan, together)
+        kind = Kind.of(charge)
+        after = Counter(counts)
+        after[kind] += n
+
+        def plan(name: str) -> Plan:
+            return charge.plan if name == kind.plan else self.plan(name)
+
+        def before_and_after(
+            periods: frozenset[str] | None, requester: str | None
+        ) -> tuple[Tally, Tally]:
+            return tally(counts, plan, periods, requester), tally(after, plan, periods, requester)
+
+        together = together_with(after, plan, charge.period)
         try:
-            any_total(more(everyone, charge.plan, part, n), self.conversions)
+            any_total(before_and_after(together, None)[1], self.conversions)
             for limit in limits:
-                if not limit.matches(limit.subject, together, charge.requester):
+                periods = self._limited(limit, charge, after, plan, together)
+                if periods == frozenset():
                     continue
                 own = None if limit.requester is None else charge.requester
-                periods = None if limit.period is None else together
-                narrow = own is not None or periods is None
-                spent = tally(counts, self.plan, periods, own) if narrow else everyone
-                after = more(spent, charge.plan, charge.part if periods is None else part, n)
-                check(limit, spent, after, self.conversions)
+                spent, then = before_and_after(periods, own)
+                check(limit, spent, then, self.conversions)
         except CannotCompose as refusal:
             return _with_periods(refusal, charge.period, together)
         except BudgetError as refusal:
             return refusal
         return None
+
+    def _limited(
+        self,
+        limit: Limit,
+        charge: Charge,
+        after: Mapping[Kind, int],
+        plan: Callable[[str], Plan],
+        together: frozenset[str],
+    ) -> frozenset[str] | None:
+        """Return the periods whose charges a limit is about, None for all; empty for no charge.
+
+        A limit on one period is about all that may hold its data, charged under its name or not.
+        """
+        if limit.requester not in (None, EACH, charge.requester):
+            return frozenset()
+        if limit.period is None:
+            return None
+        if limit.period == EACH:
+            return together
+        about = together_with(after, plan, limit.period, [(limit.period, "")])
+        return about if charge.period in about else frozenset()
 
     def _unreadable(self, counts: Counter[Kind]) -> UnreadableCharge | None:
         """Return why some stored charge cannot be read; None when all can.
@@ -315,18 +351,25 @@ def _with_periods(refusal: CannotCompose, period: str, together: frozenset[str])
     )
 
 
-def together_with(counts: Mapping[Kind, int], period: str, part: str = "") -> frozenset[str]:
-    """Return the periods that count together with one, in which a charge reads a part.
+def together_with(
+    counts: Mapping[Kind, int],
+    plan: Callable[[str], Plan],
+    period: str,
+    more: Sequence[tuple[str, str]] = (),
+) -> frozenset[str]:
+    """Return the periods that count together with one, with the charges there are and `more`.
 
-    `counts` holds all charges about the subject and about everybody.
+    `counts` holds all charges about the subject and about everybody; `more` are periods and texts
+    of parts. Where a whole series is hidden, no period of it is apart from the others.
     """
-    if all(kind.period == period for kind in counts):
+    charged = [(kind.period, kind.part) for kind in counts]
+    if all(name == period for name, _ in (*charged, *more)):
         return frozenset([period])
     for kind in counts:
         _part(kind)  # refuses what cannot be read
-    return periods_together(
-        [*((kind.period, kind.part) for kind in counts), (period, part)], period
-    )
+    if any(hides_whole_series(plan(name)) for name in {kind.plan for kind in counts}):
+        return frozenset([period, *(name for name, _ in (*charged, *more))])
+    return periods_together([*charged, *more], period)
 
 
 def tally(
@@ -340,16 +383,23 @@ def tally(
     Where several periods count together, each charge reads a part of the subject's series.
     """
     found: Counter[tuple[Plan, Part]] = Counter()
+    several = len({kind.period for kind in counts}) > 1
     for kind, times in counts.items():
         if (periods is None or kind.period in periods) and requester in (None, kind.requester):
-            found[plan(kind.plan), _part_read(kind, periods)] += times
+            found[plan(kind.plan), _part_read(kind, periods, several=several)] += times
     return from_counts(found)
 
 
-def _part_read(kind: Kind, periods: frozenset[str] | None) -> Part:
-    """Return what a charge reads of the data that these periods hold together."""
-    part = _part(kind)
-    return part if periods is None or len(periods) == 1 else part_in_series(kind.period, part)
+def _part_read(kind: Kind, periods: frozenset[str] | None, *, several: bool) -> Part:
+    """Return what a charge reads of the data that these periods hold together.
+
+    Of all periods for a lifetime (None), `several` of which have charges, entries are not compared:
+    those of one period are numbered apart from those of another.
+    """
+    part = _part(kind).within if periods is None else _part(kind)
+    if periods is None:
+        return part if part.seconds or not several else WHOLE
+    return part if len(periods) == 1 else part_in_series(kind.period, part)
 
 
 def _part(kind: Kind) -> Part:

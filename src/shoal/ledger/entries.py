@@ -143,8 +143,8 @@ def asked_for(charge: Charge) -> tuple[str, ...]:
 def check_same(stored: Entry, charge: Charge) -> None:
     """Refuse a key that was used for something else, or for a release of other members' data."""
     entries = stored.part.partition(",")[2] if stored.part.startswith("@") else stored.part
-    if charge.part.seconds and f"{entries}s" == charge.part.within.text:
-        entries += "s"  # an earlier version stored spans of seconds without their unit
+    if charge.part.seconds and _meet_in_seconds(entries, charge.part.span):
+        entries = charge.part.within.text  # late rows made the part longer; it was released before
     held = {"plan": stored.plan, "subject": stored.subject, "period": stored.period}
     pairs = zip((held | {"part": entries}).items(), asked_for(charge), strict=True)
     different = [name for (name, value), asked in pairs if value != asked]
@@ -159,6 +159,14 @@ def check_same(stored: Entry, charge: Charge) -> None:
             f"stored release was charged to {_described(stored.members)}; a key stands for one "
             "release and its members, so repeat those, or use a new key for a new release"
         )
+
+
+def _meet_in_seconds(stored: str, span: tuple[int, int] | None) -> bool:
+    """Whether a stored span shares a second with another; earlier versions stored no unit."""
+    first, _, second = stored.removesuffix("s").partition("..")
+    if span is None or not (first.isdigit() and second.isdigit()):
+        return False
+    return int(first) < span[1] and span[0] < int(second)
 
 
 def _described(members: str | None) -> str:

@@ -260,8 +260,8 @@ class SqlLedger(Shown):
             found = load_accounts(connection, [subject, EACH])
             counts = found[subject].counts + found[EACH].counts
             each = period == EACH
-            asked = _accounts_in(counts) if each else [_account_of(counts, period)]
             plan = partial(self._service.cache.plan, connection)
+            asked = _accounts_in(counts, plan) if each else [_account_of(counts, plan, period)]
             tallies = [tally(counts, plan, one, requester) for one in asked]
             steps = not each and any(plan.by_step for plan, _ in tallies[0])
             none: Etas = [(None, 0)]
@@ -295,7 +295,7 @@ class SqlLedger(Shown):
             for one in sorted({kind.period for kind in counts}):
                 if period not in (None, one):
                     continue
-                together = together_with(counts, one)
+                together = together_with(counts, self.plan, one)
                 found = tally(counts, self.plan, together, requester)
                 if not found:
                     continue
@@ -327,7 +327,8 @@ class SqlLedger(Shown):
         without a name may hold the data of any other, and dates lie in their weeks and months.
         """
         found = self.database.read(lambda c: load_accounts(c, [subject, EACH]))
-        return together_with(found[subject].counts + found[EACH].counts, period)
+        counts = found[subject].counts + found[EACH].counts
+        return together_with(counts, self.plan, period, _asked_about(counts, period))
 
     def accounts(self) -> list[tuple[str, str]]:
         """Every subject and period with a charge."""
@@ -495,16 +496,24 @@ def _counted(
     return counted
 
 
-def _account_of(counts: Counter[Kind], period: str | None) -> frozenset[str] | None:
+def _asked_about(counts: Counter[Kind], period: str) -> list[tuple[str, str]]:
+    """Return a period without a charge as one more that is looked at; nothing for the others."""
+    return [] if any(kind.period == period for kind in counts) else [(period, "")]
+
+
+def _account_of(
+    counts: Counter[Kind], plan: Callable[[str], Plan], period: str | None
+) -> frozenset[str] | None:
     """Return the periods that count together with one; None, which is all of them, for None."""
-    return None if period is None else together_with(counts, period)
+    if period is None:
+        return None
+    return together_with(counts, plan, period, _asked_about(counts, period))
 
 
-def _accounts_in(counts: Counter[Kind]) -> list[frozenset[str]]:
+def _accounts_in(counts: Counter[Kind], plan: Callable[[str], Plan]) -> list[frozenset[str]]:
     """Return the periods in groups that count together, each group once."""
-    return list(
-        dict.fromkeys(together_with(counts, one) for one in sorted({k.period for k in counts}))
-    )
+    names = sorted({kind.period for kind in counts})
+    return list(dict.fromkeys(together_with(counts, plan, one) for one in names))
 
 
 def _and_others(

@@ -15,6 +15,7 @@ from shoal.core.charge import NOTIONS, WHOLE, AsEntryDP, Guarantee, Part
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets, entry_of
+from shoal.ledger.periods import calendar_interval
 from shoal.mechanisms.plans import keeps_total
 from shoal.mechanisms.queries import LinearQuery
 from shoal.noise.laplace import is_zero_sum
@@ -98,14 +99,20 @@ def from_counts(counts: Mapping[tuple[Plan, Part], int]) -> Tally:
     """The same, from counts already taken."""
     plans: Counter[Plan] = Counter()
     read: Counter[tuple[Part, Plan]] = Counter()
+    whole_persons = any(map(hides_whole_series, {plan for plan, _ in counts}))
     for (plan, part), times in counts.items():
         plans[plan] += times
-        read[part.within, plan] += times
+        read[WHOLE if whole_persons else part.within, plan] += times
     placed = [(part, plan, times) for (part, plan), times in read.items() if part != WHOLE]
     return Tally(
         tuple(sorted(plans.items(), key=lambda item: item[0].fingerprint)),
         tuple(sorted(placed, key=lambda item: (str(item[0]), item[1].fingerprint))),
     )
+
+
+def hides_whole_series(plan: Plan) -> bool:
+    """Whether the plan's secrets are whole series: then no two releases are of separate parts."""
+    return bool(getattr(plan.task.secrets, "whole_series", False))
 
 
 def more(tally: Tally, plan: Plan, part: Part = WHOLE, times: int = 1) -> Tally:
@@ -136,7 +143,8 @@ def sum_eta(tally: Tally) -> Fraction | None:
     """The largest Ση over the charges that read one entry, exactly; None when one carries none.
 
     Charges about the whole read every entry. Parts said in different ways (spans of entries,
-    spans of seconds, names) may meet; two names never do.
+    spans of seconds, names) may meet. Two names never do, but for names of the calendar: a day
+    lies in its week.
     """
     etas: dict[Plan, Fraction] = {}
     for plan, _ in tally:
@@ -146,15 +154,17 @@ def sum_eta(tally: Tally) -> Fraction | None:
         etas[plan] = eta
     everywhere = sum((count * etas[plan] for plan, count in tally), Fraction(0))
     named: dict[str, Fraction] = defaultdict(Fraction)
-    spans: dict[bool, dict[int, Fraction]] = {unit: defaultdict(Fraction) for unit in (False, True)}
+    spans: dict[bool | None, dict[int, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     for part, plan, count in tally.placed:
         eta = count * etas[plan]
         everywhere -= eta
-        if part.span is None:
+        lies = calendar_interval(part.name) if part.span is None else part.span
+        if lies is None:
             named[part.name] += eta
         else:
-            spans[part.seconds][part.span[0]] += eta
-            spans[part.seconds][part.span[1]] -= eta
+            unit = None if part.span is None else part.seconds  # None: named by the calendar
+            spans[unit][lies[0]] += eta
+            spans[unit][lies[1]] -= eta
     deepest = sum(map(_deepest, spans.values()), Fraction(0))
     return everywhere + max(named.values(), default=Fraction(0)) + deepest
 

@@ -269,7 +269,8 @@ def _stamps(seconds: Floats, kind: Any) -> list[Any]:
 def period_of(part: int, period: str = "", *, cut: bool = True) -> str:
     """Return the period under which a ledger is charged for one stretch of a person's readings.
 
-    Readings that are not `cut` by a gap are one stretch, and the period is the one given.
+    Readings that are not `cut` by a gap are one stretch, and the period is the one given. So are
+    stretches whose times are unknown: nothing says that two of them are apart.
     """
     if not cut:
         return period
@@ -332,13 +333,16 @@ def _release_rows(
             elif ledger is None:
                 stream, release = stream.read(reading, rng=rng)
             else:
-                charged = period_of(track.part, period, cut=track.cut)
+                charged = period_of(track.part, period, cut=track.covers is not None)
                 account: dict[str, Any] = {"subject": track.user, "period": charged}
                 account["covers"] = track.covers
                 if track.times is not None and stream.watched is not None:
                     account["at"] = str(track.times[step])  # its own keys, and readings by time
                 else:
-                    account["key"] = f"{track.user}/{charged}/{step}/{plan.fingerprint}"
+                    # late rows may change the number of a stretch, not when it begins
+                    begins = f"@{track.times[0]}" if track.cut and track.times else ""
+                    stretch = f"{charged}{begins}"
+                    account["key"] = f"{track.user}/{stretch}/{step}/{plan.fingerprint}"
                 stream, release = stream.read(reading, ledger=ledger, **account)
             row = {"user": track.user, "part": track.part, **_step_row(plan, release)}
             rows.append(row if track.times is None else {**row, "time": track.times[step]})

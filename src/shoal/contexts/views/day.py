@@ -275,6 +275,7 @@ class ContextLines:
             rng=rng,
             ledger=self._options.ledger,
             subject=self._options.subject,
+            covers=reading.get("covers") if self._clock is not None else None,
         )
         out = {"slot": after.state.slot - 1 if slot is None else slot, "shown": shown}
         return after, ({"day": after.day, **out} if after.day else out)
@@ -330,7 +331,8 @@ def clock_of(plan: Plan) -> DayChain:
 def timed(reading: dict[str, Any], key: str, model: DayChain) -> dict[str, Any]:
     """Return the reading with its day and slot; slot None at hours the model does not cover.
 
-    Times are ISO text; those with an offset are converted to UTC, as `shoal fit --slot` does.
+    Times are ISO text; those with an offset are converted to UTC, as `shoal fit --slot` does, and
+    the reading says when that day lies, in microseconds since 1970 (`covers`).
     """
     text = reading.get(key)
     try:
@@ -347,7 +349,16 @@ def timed(reading: dict[str, Any], key: str, model: DayChain) -> dict[str, Any]:
     minute = 60 * moment.hour + moment.minute
     slot = (minute - model.start_minute) // model.slot_minutes
     covered = 0 <= slot < model.slots
-    return {**reading, "day": moment.date().isoformat(), "slot": slot if covered else None}
+    named: dict[str, Any] = {
+        "day": moment.date().isoformat(),
+        "slot": slot if covered else None,
+        "covers": None,
+    }
+    if moment.tzinfo is not None and moment.year >= 1970:
+        midnight = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+        begins = round(midnight.timestamp()) * 1_000_000
+        named["covers"] = begins, begins + 86_400_000_000
+    return {**reading, **named}
 
 
 def fit_contexts(

@@ -16,6 +16,7 @@ import numpy as np
 from shoal.chains.closeness import Closeness
 from shoal.chains.fit import PrivateFit
 from shoal.chains.model import MarkovChain
+from shoal.chains.transitions import transitions
 from shoal.contexts.machine import LiveSimulatable
 from shoal.contexts.online import DayGiven
 from shoal.contexts.secrets import SensitiveContexts
@@ -43,6 +44,7 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine
 from shoal.places.map import HexGrid, RoadMap
 from shoal.places.stream import LocationStream
+from shoal.records.schema import RecordSchema
 from shoal.records.sources import FriendModel
 from shoal.share.history import Leg
 from shoal.share.plan import ShareMachine
@@ -201,6 +203,10 @@ def _made() -> Iterator[Any]:
     yield RunningStream.begin(sums)
     yield RunningStream.begin(sums).state
     yield EachPerson()
+    yield transitions("ab")
+    yield RecordSchema.of(
+        {"age": (17, 90), "work": ["public", "private"]}, label="pay", classes=["low", "high"]
+    )
     added = calibrate(Totals(count("ab", "a"), 2, 4, 3, 2), EachEntry(), series, epsilon=1)
     yield added
     stream = TotalsStream.begin(added)

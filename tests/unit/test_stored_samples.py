@@ -48,6 +48,7 @@ def lines(name: str) -> list[Any]:
 VALUES, PLANS, STREAMS, STATES = map(lines, ("values", "plans", "streams", "gateway"))
 RIDES = [json.loads(line) for line in (FOLDER.parent / "stored-rides.jsonl").open()]
 SERIES = [json.loads(line) for line in (FOLDER.parent / "stored-series.jsonl").open()]
+SCHEMAS = [json.loads(line) for line in (FOLDER.parent / "stored-schemas.jsonl").open()]
 LEDGER = json.loads(read_text(FOLDER / "ledger.json.gz"))
 
 
@@ -64,7 +65,7 @@ def plan_with(fingerprint: str) -> Plan:
 
 
 @pytest.mark.parametrize(
-    "document", [*VALUES, *RIDES, *SERIES], ids=lambda one: one["value"]["kind"]
+    "document", [*VALUES, *RIDES, *SERIES, *SCHEMAS], ids=lambda one: one["value"]["kind"]
 )
 def test_a_value_comes_back_with_its_fingerprint(document: dict[str, Any]) -> None:
     value = loads(json.dumps(document))
@@ -77,7 +78,7 @@ def test_a_value_comes_back_with_its_fingerprint(document: dict[str, Any]) -> No
 def test_every_kind_was_stored() -> None:
     older = (json.loads(line)["value"] for line in OLDER.read_text().splitlines())
     stored = [one["value"] for one in VALUES] + [one["document"]["value"] for one in PLANS]
-    rides = [one["value"] for one in [*RIDES, *SERIES]]
+    rides = [one["value"] for one in [*RIDES, *SERIES, *SCHEMAS]]
     found = set(kinds_in([*older, *stored, *rides]))
     assert found >= {*KINDS}, "add a folder of samples with the kinds that are new"
 

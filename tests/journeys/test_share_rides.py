@@ -237,3 +237,20 @@ def test_a_map_that_is_not_there_is_refused_in_a_sentence(folder: Path, tmp_path
     assert done.exit_code == 2
     assert "nowhere.geojson cannot be read: No such file or directory; check" in done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_journal_and_a_ledger_of_different_days_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Other rides would take the places of published ones, and no leg of them be charged."""
+    out, private = tmp_path / "out", tmp_path / "out.private"
+    assert share(folder, out).exit_code == 0
+    journal, ledger = ((private / name).read_bytes() for name in ("journal.json", "ledger.db"))
+    (private / "journal.json").unlink()
+    assert "the journal in" in refused(share(folder, out))
+    (private / "journal.json").write_bytes(journal)
+    for beside in private.glob("ledger.db*"):
+        beside.unlink()
+    assert "the ledger in" in refused(share(folder, out))
+    for beside in private.glob("ledger.db*"):
+        beside.unlink()
+    (private / "ledger.db").write_bytes(ledger)
+    assert share(folder, out).exit_code == 0

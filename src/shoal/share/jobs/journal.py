@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import DataError, InputError
+from shoal.core.errors import DataError, InputError, OtherHistory
 from shoal.data.write import atomic_write
 from shoal.share.formats import Ride
 
@@ -47,6 +47,23 @@ class Journal:
         """Return the name of a ride: equal positions have equal names."""
         content = self.salt.encode() + np.round(ride.positions, 7).tobytes()
         return hashlib.sha256(content).hexdigest()
+
+    def refuse_apart(self, charged: int) -> None:
+        """Refuse a journal and a ledger of `charged` legs of which one is an older copy.
+
+        The ledger tells what was published, the journal which ride it was. Where one of them is
+        behind, other rides would take the places of published ones.
+        """
+        begun = sum(one["legs"] for one in self.rides)
+        done = sum(one["legs"] for one in self.rides if one["done"])
+        if done <= charged <= begun:
+            return
+        older, newer = ("ledger", "journal") if charged < done else ("journal", "ledger")
+        raise OtherHistory(
+            f"the {older} in {self.path.parent} knows fewer legs than the {newer} beside it "
+            f"({charged} charged, {done} to {begun} by the journal): it is lost or an older copy",
+            (f"restore the {older} of the same day as the {newer}",),
+        )
 
     def refuse_missing(self, out: Path) -> None:
         """Refuse when a ride that was published is no longer there: dropping one tells."""

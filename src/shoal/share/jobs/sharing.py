@@ -98,6 +98,7 @@ def share_rides(wish: ShareWish) -> ShareReport:
                 ("give the same --roads, --hide, --epsilon and --legs as before",),
             )
         journal.refuse_missing(wish.out)
+        journal.refuse_apart(len(ledger.charges(SUBJECT)))
         cutter = RideCutter(streets, plan, goals, ledger)
         report = cutter.share(rides, wish.out, journal)
     home = wish.hide[0][1:]

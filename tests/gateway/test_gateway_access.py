@@ -54,7 +54,7 @@ ROWS = (
     Row(
         "POST",
         "/v1/releases",
-        {"plan": "count", "data": ["a", "b"], "subject": "ada"},
+        {"plan": "count", "data": ["a", "b"], "subject": "ada", "independent": True},
         ("operator", "ada"),
         True,
     ),

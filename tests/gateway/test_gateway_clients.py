@@ -143,6 +143,19 @@ def test_an_operator_sets_a_space_up(town: House) -> None:
             cleo.put_stream("cleo", "s", plan, clock={"every": EVERY})
 
 
+def test_releases_and_streams_of_one_life_are_not_kept_in_two_accounts(town: House) -> None:
+    with client(town, "one/operator") as operator:
+        plan = operator.make_plan(COUNT)
+        with pytest.raises(GatewayError, match="this person has a stream"):
+            operator.release(plan, ["a", "b"], subject="ada")
+        assert operator.release(plan, ["a", "b"], subject="ada", independent=True)["values"]
+        operator.put_person("dora")
+        assert operator.release(plan, ["a", "b"], subject="dora")["values"]
+        with pytest.raises(GatewayError, match="single releases were made about this person"):
+            operator.put_stream("dora", "s", "walk", clock={"every": EVERY})
+        operator.put_stream("dora", "s", "walk", clock={"every": EVERY}, independent=True)
+
+
 def test_a_person_looks_at_beliefs_and_budget(town: House) -> None:
     with client(town, "one/ada") as ada:
         heat = ada.beliefs("ada", "places")["places"]

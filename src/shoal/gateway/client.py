@@ -342,10 +342,21 @@ class Endpoints:
 
     @Endpoint
     def release(
-        self, plan: str, data: Any, *, subject: str = "", period: str = "", key: str | None = None
+        self,
+        plan: str,
+        data: Any,
+        *,
+        subject: str = "",
+        period: str = "",
+        key: str | None = None,
+        independent: bool = False,
     ) -> Call[dict[str, Any]]:
-        """One release of the data, charged; the same key gives the same one again."""
+        """One release of the data, charged; the same key gives the same one again.
+
+        Of somebody who has a stream, only what is `independent` of it is released.
+        """
         body = {"plan": plan, "data": data, "subject": subject, "period": period}
+        body |= {"independent": True} if independent else {}
         return post("/v1/releases", plain, body, key)
 
     @Endpoint

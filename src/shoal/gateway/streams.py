@@ -15,7 +15,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, Update, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    Update,
+    bindparam,
+    delete,
+    insert,
+    select,
+    text,
+    update,
+)
 
 from shoal.core.plan import Plan
 from shoal.gateway.advance import LiveStream, Standing, start_stream
@@ -304,6 +315,32 @@ def _check_alone(house: House, connection: Connection, address: Address, *, apar
             "this person has another stream, and two streams of the same life tell more than "
             "either may; join their wishes in one plan, or say independent = true if neither "
             "tells of the other",
+        )
+    released = {"subject": release_subject(address.space, address.person)}
+    if not apart and connection.execute(_CHARGED, released).first() is not None:
+        raise Problem(
+            409,
+            "single releases were made about this person (POST /v1/releases), and the stream has "
+            "an account of its own; say independent = true if neither tells of the other",
+        )
+
+
+_CHARGED = text("SELECT 1 FROM shoal_entries WHERE subject = :subject LIMIT 1")
+
+
+def release_subject(space: str, person: str) -> str:
+    """Return how the ledger calls somebody about whom single releases are made."""
+    return f"{space}/releases/{person}"
+
+
+def check_no_stream(connection: Connection, space: str, person: str) -> None:
+    """Refuse a single release about somebody who has a stream, which has another account."""
+    own = select(STREAMS.c.uid).filter_by(space=space, person=person)
+    if connection.execute(own).first() is not None:
+        raise Problem(
+            409,
+            "this person has a stream, whose account is another one, so nothing would add what "
+            "both tell; say independent = true if neither tells of the other",
         )
 
 

@@ -28,6 +28,7 @@ from shoal.gateway.planning.calibration import (
 from shoal.gateway.problems import missing, not_understood
 from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import House, Idempotency, Name, RequestBody, Text, Who
+from shoal.gateway.streams import check_no_stream, release_subject
 from shoal.gateway.tables import PLANS
 
 router = APIRouter(prefix="/v1", tags=["plans"])
@@ -62,6 +63,9 @@ class ReleaseBody(RequestBody):
     data: list[Any] | dict[str, Any]
     subject: Text = Field("", description="whose data it is; of a person's own key, their own")
     period: Text = ""
+    independent: bool = Field(
+        False, description="the data tells nothing of what this person's streams are about"
+    )
 
 
 @router.post("/plans", status_code=202, response_model=bodies.JobMade)
@@ -172,7 +176,8 @@ async def release(
     """One release of the data in the request, charged before it is drawn.
 
     The same Idempotency-Key gives the same release again; no trace of the data is kept. For
-    operators, who name a subject, and for people about themselves.
+    operators, who name a subject, and for people about themselves. Streams have accounts of their
+    own, so somebody who has one must say that the data is independent of it.
     """
     who.must_be(OPERATOR, PERSON)
     name = body.subject or (who.holder if who.kind == PERSON else "")
@@ -180,13 +185,15 @@ async def release(
         raise not_understood("subject is missing; say whose data it is, the ledger needs to know")
     if who.kind == PERSON and name != who.holder:
         raise missing()
-    subject = f"{who.space}/releases/{name}"
+    subject = release_subject(who.space, name)
     key = None if idempotency_key is None else f"{who.key}/{idempotency_key}"
 
     def work(connection: Any) -> Any:
         plan = plan_of(_plan_row(connection, who.space, body.plan).document)
         if not isinstance(plan.body, Sampler):
             raise not_understood("plan is for a stream; push readings to a stream under it")
+        if not body.independent:
+            check_no_stream(connection, who.space, name)
         ledger = house.store.charging(connection)
         return plan.release(body.data, ledger=ledger, subject=subject, period=body.period, key=key)
 

@@ -342,17 +342,17 @@ def test_a_whole_person_is_not_apart_from_any_period(tmp_path: Path) -> None:
         [[0.8, 0.2], [0.3, 0.7]], initial=[0.6, 0.4], states=PLACES, length=4
     )
     plan = shoal.calibrate(shoal.count(PLACES, "c"), shoal.EachPerson(), chain, epsilon=1)
+    entry = laplace("0.1")
     with open_ledger(tmp_path / "budget.db") as ledger:
         ledger.limit("1", unit="epsilon", subject="ann")
-        for period in ("2024-03-04", "2024-03-05"):
-            charge = Charge(plan=plan, subject="ann", period=period)
-            allowed = period == "2024-03-04"
-            try:
-                ledger.settle(charge, lambda: plan.release(["h", "c", "h", "h"]))
-            except BudgetError:
-                assert not allowed
-            else:
-                assert allowed
+        data: dict[str, Any] = {"ledger": ledger, "subject": "ann"}
+        with pytest.raises(InputError, match="leave period out"):
+            plan.release(["h", "c", "h", "h"], period="2024-03-04", **data)
+        plan.release(["h", "c", "h", "h"], **data)
+        with pytest.raises(BudgetError):
+            plan.release(["h", "c", "h", "h"], **data)
+        with pytest.raises(BudgetError):
+            entry.release(DATA, period="2024-03-05", **data)
 
 
 def test_a_part_that_late_rows_made_longer_is_the_one_that_was_released(tmp_path: Path) -> None:
@@ -365,9 +365,9 @@ def test_a_part_that_late_rows_made_longer_is_the_one_that_was_released(tmp_path
 
 
 def test_what_is_told_is_what_was_judged(tmp_path: Path) -> None:
-    """A part of Monday by the second, and a later day that says when it lies, are apart."""
+    """A part of one day by the second, and a later day that says when it lies, are apart."""
     with open_ledger(tmp_path / "budget.db") as ledger:
-        spend(ledger, "", Part(span=(0, 86_400), seconds=True))
+        spend(ledger, "", Part(span=(0, 3_600), seconds=True))
         spend(
             ledger,
             "1970-01-03",
@@ -377,6 +377,16 @@ def test_what_is_told_is_what_was_judged(tmp_path: Path) -> None:
             total = ledger.spent("ann", period)
             assert total is not None
             assert total.eta == Fraction(1, 10)
+
+
+def test_a_part_meets_the_week_of_its_day_though_they_share_no_row(tmp_path: Path) -> None:
+    """Weeks are independent of each other, and the days of one are not."""
+    monday = round(datetime(2024, 3, 4, tzinfo=UTC).timestamp())
+    tuesday = (monday + 86_400) * MICROSECONDS, (monday + 2 * 86_400) * MICROSECONDS
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        spend(ledger, "", Part(span=(monday, monday + 86_400), seconds=True))
+        spend(ledger, "2024-W10", Part(covers=tuesday))
+        assert ledger.together("ann", "") == {"", "2024-W10"}
 
 
 def test_days_by_the_clock_of_aware_times_say_when_they_lie() -> None:

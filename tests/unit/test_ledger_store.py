@@ -546,8 +546,9 @@ def test_a_key_of_a_day_stored_without_its_unit_still_brings_the_release_back(
     first = spend(ledger, part=Part(span=day), key="k")
     assert spend(ledger, part=Part(span=day, seconds=True), key="k") == first
     assert len(ledger.charges()) == 1
+    assert spend(ledger, part=Part(span=(day[0], day[1] + 1), seconds=True), key="k") == first
     with pytest.raises(InputError, match="another part"):
-        spend(ledger, part=Part(span=(day[0], day[1] + 1), seconds=True), key="k")
+        spend(ledger, part=Part(span=(day[1], day[1] + 86_400), seconds=True), key="k")
     spend(ledger, part=Part(span=day, seconds=True), key="new")
     total = ledger.spent("u")
     assert total is not None

@@ -160,17 +160,20 @@ def _may_meet(one: PeriodFacts, other: PeriodFacts) -> bool:
     """Whether two periods of one subject may hold the same data, by their times and names."""
     if _intersect(one.spans, other.spans):
         return True
+    mine, theirs = calendar_interval(one.name), calendar_interval(other.name)
+    pairs = ((mine, other), (theirs, one))
+    in_any_zone = any(
+        lies is not None and _intersect((_widened(lies),), at.spans) for lies, at in pairs
+    )
+    if UNNAMED in (one.name, other.name):  # a part of a series meets the week of its day, too
+        return in_any_zone or not (one.located and other.located)
     if one.located and other.located:
         return False
-    if UNNAMED in (one.name, other.name):
-        return True
     if any(a.name.startswith(f"{b.name}/") for a, b in ((one, other), (other, one))):
         return True
-    mine, theirs = calendar_interval(one.name), calendar_interval(other.name)
     if mine is not None and theirs is not None:
         return _intersect((mine,), (theirs,))
-    pairs = ((mine, other), (theirs, one))
-    return any(lies is not None and _intersect((_widened(lies),), at.spans) for lies, at in pairs)
+    return in_any_zone
 
 
 def _widened(lies: Interval) -> Interval:

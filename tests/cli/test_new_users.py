@@ -196,10 +196,10 @@ def test_other_data_of_the_same_people_needs_another_period(run: Run, folder: Pa
     assert run(*release, "--force", "--period", "may").stderr == ""
     accounts = json.loads(run("ledger", "show", "b.db", "--json").stdout)["accounts"]
     assert [(row["subject"], row["period"]) for row in accounts] == [
-        ("a", "0"),
-        ("a", "may/0"),
-        ("b", "0"),
-        ("b", "may/0"),
+        ("a", ""),
+        ("a", "may"),
+        ("b", ""),
+        ("b", "may"),
     ]
     assert "without --ledger" in told(run(*release[:-2], "--force", "--period", "may"))
 

@@ -6,6 +6,7 @@ listed fails, so that pages and programs cannot drift apart.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +191,19 @@ def app_files_here(shell: Shell) -> None:
     (shell.folder / "meter.xml").write_text(app_files.green_button())
 
 
+def command_line(shell: Shell) -> None:
+    """Rides of somebody, and contexts of two people under one plan."""
+    write_person(shell.folder)
+    contexts(shell)
+    shell.run("shoal plan mask.toml --save plan.json")
+    lines = [
+        json.dumps({"user": user, "day": "2024-06-03", "slot": slot, "context": "home"})
+        for slot in range(2)
+        for user in ("anna", "ben")
+    ]
+    (shell.folder / "everybody.jsonl").write_text("\n".join(lines) + "\n")
+
+
 READY: dict[str, Callable[[Shell], None]] = {
     "README.md": readme,
     "docs/tutorial.md": tutorial,
@@ -208,7 +222,8 @@ READY: dict[str, Callable[[Shell], None]] = {
     "docs/audit-other-software.md": audits,
     "docs/ledger.md": accounts,
     "docs/scale.md": scale,
-    "docs/command-line.md": lambda shell: write_person(shell.folder),
+    "docs/command-line.md": command_line,
+    "docs/gateway.md": fitting,
 }
 AUDITED = "shoal audit shoal.toml --scale 2"  # noise that is not enough: exit code 1 says so
 SLOW = ("docs/audit-other-software.md",)  # the same commands as in docs/audit.md, and a chart
@@ -298,6 +313,8 @@ def test_the_overview_of_commands_runs_with_files_for_its_words(shell: Shell) ->
         command = re.sub(r"\b[A-Z]{3,}\b", lambda word: STANDS_FOR[word[0]], line)
         if command.startswith("shoal stream"):
             command = command.replace("shoal.toml", "mask.toml")
+        if command.startswith("shoal synthesize"):
+            command = command.replace("shoal.toml", "steps.toml").replace("out.json", "made.csv")
         if command.startswith("shoal init"):
             command += " --force"
         shell.run(command)

@@ -114,7 +114,7 @@ def test_fitted_maps_are_read_from_their_file(tmp_path: Path) -> None:
             'graph = "radius" without radius_km',
         ),
         ((MAP, COMPLETE + "k = 3\n", COORDINATES), 'has k, which is for graph = "nearest"'),
-        ((MAP, COMPLETE.replace("complete", "all"), COORDINATES), "secrets.graph is 'all'"),
+        ((MAP, COMPLETE.replace("complete", "whole"), COORDINATES), "secrets.graph is 'whole'"),
         ((MAP, COMPLETE + 'repair = "cheap"\n', COORDINATES), "secrets.repair is 'cheap'"),
         ((CHAIN, COMPLETE, COORDINATES), "query.values is missing"),
         ((MAP, COMPLETE, COORDINATES + 'unit = "m"\n'), "query.unit is given without query.values"),
